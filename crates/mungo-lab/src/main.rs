@@ -1,0 +1,2 @@
+//! The `mungo` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! `#[mungo::main]` and `#[mungo::test]`.
