@@ -1,1 +1,132 @@
-//! `#[mungo::main]` and `#[mungo::test]`.
+//! `#[mungo::main]` and `#[mungo::test]`: run a function's body as a goroutine.
+//!
+//! Use them through the `mungo` crate, which re-exports both under its feature `macros`.
+//!
+//! Both take the same options, each of which becomes one call on the runtime's builder:
+//!
+//! | option | value | builder call |
+//! |---|---|---|
+//! | `procs` | how many Ps, that is, how many goroutines run at the same time | `.procs(value)` |
+//! | `stack_size` | bytes of address space for a goroutine's stack | `.stack_size(value)` |
+//! | `max_threads` | the most OS threads that the runtime may start | `.max_threads(value)` |
+//! | `time_slice` | how long a goroutine runs before it is preempted | `.time_slice(value)` |
+//! | `scheduler` | the scheduling policy | `.scheduler(value)` |
+//! | `crate` | the path of the mungo crate, where it is not `::mungo` | none |
+//!
+//! A value is any expression; its type is the builder's business.
+//!
+//! # How it is built
+//!
+//! `options` reads the attribute's arguments, `function` takes the annotated function apart,
+//! `expand` puts the new function together from a template, `error` turns what went wrong into
+//! `compile_error!`. There is no parser of Rust in here: the compiler has parsed the function
+//! before it calls the macro, so that it is enough to find the few tokens that matter, and
+//! everything else goes through untouched, with its spans. That is why errors in the body are
+//! reported at the user's own lines.
+//!
+//! Rejected: `syn`. Building it takes many times as long as building this crate.
+
+// `proc_macro` works inside the compiler alone: unit tests see its twin, which has the same names.
+#[cfg(not(test))]
+extern crate proc_macro as tokens;
+#[cfg(test)]
+extern crate proc_macro2 as tokens;
+
+mod error;
+mod expand;
+mod function;
+mod options;
+
+#[cfg(test)]
+mod tests;
+
+/// Runs the body of `main` as the main goroutine.
+///
+/// The program ends when the main goroutine returns, as in Go: goroutines that still run at that
+/// moment are not waited for. The function may return whatever a plain `main` may return.
+///
+/// ```ignore
+/// #[mungo::main]
+/// fn main() -> std::io::Result<()> {
+///     let (tx, rx) = mungo::chan::bounded(1);
+///     mungo::go(move || tx.send("hello from a goroutine"));
+///     println!("{}", rx.recv().expect("the sender lives until it has sent"));
+///     Ok(())
+/// }
+/// ```
+///
+/// Without options the program runs on the default runtime. With options it builds one of its own:
+///
+/// ```ignore
+/// #[mungo::main(procs = 4, stack_size = 64 * 1024)]
+/// fn main() {
+///     assert_eq!(mungo::procs(), 4);
+/// }
+/// ```
+///
+/// which is short for
+///
+/// ```ignore
+/// fn main() {
+///     mungo::Runtime::builder()
+///         .procs(4)
+///         .stack_size(64 * 1024)
+///         .build()
+///         .unwrap_or_else(|e| panic!("mungo: cannot start the runtime: {e}"))
+///         .run(move || {
+///             assert_eq!(mungo::procs(), 4);
+///         })
+/// }
+/// ```
+///
+/// The [crate's page](crate) lists the options. Where `mungo` goes by another name, say so:
+///
+/// ```ignore
+/// #[other_name::main(crate = other_name)]
+/// fn main() {}
+/// ```
+///
+/// # Errors at compile time
+///
+/// The function must have a body and must not be `async`, generic or take arguments; an option must
+/// be known, have a value and stand there once.
+#[cfg(not(test))]
+#[proc_macro_attribute]
+pub fn main(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    expand::expand(expand::Kind::Main, args, item)
+}
+
+/// Makes a function a test whose body runs as a goroutine.
+///
+/// Each test has a runtime of its own, so that tests neither share run queues nor see each other's
+/// goroutines. A panic in the body fails the test, or passes it under `#[should_panic]`;
+/// `#[ignore]` and a `Result` as the return type work as in any test.
+///
+/// ```ignore
+/// #[mungo::test]
+/// fn a_closed_channel_ends_the_loop() {
+///     let (tx, rx) = mungo::chan::unbounded();
+///     mungo::go(move || (0..3).for_each(|n| tx.send(n).unwrap()));
+///     assert_eq!(rx.iter().sum::<i32>(), 3);
+/// }
+///
+/// #[mungo::test(procs = 1)]
+/// #[should_panic(expected = "one at a time")]
+/// fn on_a_single_p() {
+///     panic!("one at a time");
+/// }
+/// ```
+///
+/// The options are those of [`macro@main`], and so are the errors; a second `#[test]` beside this
+/// one is an error too, since the test would run twice.
+#[cfg(not(test))]
+#[proc_macro_attribute]
+pub fn test(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    expand::expand(expand::Kind::Test, args, item)
+}
