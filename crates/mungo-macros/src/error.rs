@@ -13,22 +13,13 @@ pub(crate) struct Error {
 impl Error {
     /// An error at one token.
     pub(crate) fn at(span: Span, message: impl Into<String>) -> Self {
-        Error {
-            start: span,
-            end: span,
-            message: message.into(),
-        }
+        Error { start: span, end: span, message: message.into() }
     }
 
     /// An error that underlines all of `tokens`, or the macro's own call where there are none.
     pub(crate) fn over(tokens: &[TokenTree], message: impl Into<String>) -> Self {
-        let span_of =
-            |token: Option<&TokenTree>| token.map_or_else(Span::call_site, TokenTree::span);
-        Error {
-            start: span_of(tokens.first()),
-            end: span_of(tokens.last()),
-            message: message.into(),
-        }
+        let span_of = |token: Option<&TokenTree>| token.map_or_else(Span::call_site, TokenTree::span);
+        Error { start: span_of(tokens.first()), end: span_of(tokens.last()), message: message.into() }
     }
 
     /// `::core::compile_error! { "message" }`.

@@ -13,11 +13,12 @@ const ON_DEFAULT_RUNTIME: &str = "$mungo::__private::run_main(move || -> $output
 
 /// The body of a test, and of a `main` with options.
 const ON_OWN_RUNTIME: &str = r#"
-    $mungo::Runtime::builder()
-        $options
-        .build()
-        .unwrap_or_else(|e| ::core::panic!("mungo: cannot start the runtime: {}", e))
-        .run(move || -> $output $body)
+    $mungo::__private::run_on(
+        $mungo::Runtime::builder()
+            $options
+            .build(),
+        move || -> $output $body
+    )
 "#;
 
 /// Which attribute it is. Displays as the user wrote it.
@@ -50,27 +51,18 @@ pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenS
             errors.push(error);
             item
         }
-        Err(Rejected::Unfit {
-            errors: more,
-            visibility,
-            name,
-        }) => {
+        Err(Rejected::Unfit { errors: more, visibility, name }) => {
             errors.extend(more);
             empty_function(visibility, name)
         }
     };
-    errors
-        .iter()
-        .map(Error::to_tokens)
-        .chain([expanded])
-        .collect()
+    errors.iter().map(Error::to_tokens).chain([expanded]).collect()
 }
 
 /// The function as the user wrote it, but for its body.
 fn assemble(kind: Kind, options: &Options, function: Function) -> TokenStream {
     let generated = Span::mixed_site();
-    let fill_in =
-        |template, holes: &[Hole<'_>]| fill_in(parse_template(template), holes, generated);
+    let fill_in = |template, holes: &[Hole<'_>]| fill_in(parse_template(template), holes, generated);
 
     let default_path: Vec<TokenTree> = fill_in("::mungo", &[]).into_iter().collect();
     let path = options.crate_path.as_deref().unwrap_or(&default_path);
@@ -94,11 +86,7 @@ fn assemble(kind: Kind, options: &Options, function: Function) -> TokenStream {
         Kind::Main => TokenStream::new(),
         Kind::Test => fill_in("#[::core::prelude::v1::test]", &[]),
     };
-    let inside = function
-        .inner_attributes
-        .into_iter()
-        .chain(statement)
-        .collect();
+    let inside = function.inner_attributes.into_iter().chain(statement).collect();
     let braces = Group::new(Delimiter::Brace, inside);
     let body = with_span(braces.into(), generated.located_at(function.body.span()));
     test_attribute
@@ -135,18 +123,13 @@ fn fill_in(template: TokenStream, holes: &[Hole<'_>], generated: Span) -> TokenS
         match token {
             TokenTree::Punct(dollar) if dollar.as_char() == '$' => {
                 let name = template.next().expect("a name follows each $").to_string();
-                let (_, tokens) = holes
-                    .iter()
-                    .find(|(hole, _)| *hole == name)
-                    .expect("each hole has a filling");
+                let (_, tokens) =
+                    holes.iter().find(|(hole, _)| *hole == name).expect("each hole has a filling");
                 filled.extend_from_slice(tokens);
             }
             TokenTree::Group(group) => {
                 let inside = fill_in(group.stream(), holes, generated);
-                filled.push(with_span(
-                    Group::new(group.delimiter(), inside).into(),
-                    generated,
-                ));
+                filled.push(with_span(Group::new(group.delimiter(), inside).into(), generated));
             }
             other => filled.push(with_span(other, generated)),
         }

@@ -91,10 +91,7 @@ impl Function {
         Ok(Function {
             attributes: attributes.to_vec(),
             visibility: visibility.to_vec(),
-            signature: signature
-                .chain(arguments.iter().cloned())
-                .chain(output.iter().cloned())
-                .collect(),
+            signature: signature.chain(arguments.iter().cloned()).chain(output.iter().cloned()).collect(),
             // Without its arrow, which is two tokens.
             output: output.iter().skip(2).cloned().collect(),
             inner_attributes,
@@ -104,11 +101,7 @@ impl Function {
 }
 
 fn unfit(errors: Vec<Error>, visibility: &[TokenTree], name: &Ident) -> Rejected {
-    Rejected::Unfit {
-        errors,
-        visibility: visibility.to_vec(),
-        name: name.clone(),
-    }
+    Rejected::Unfit { errors, visibility: visibility.to_vec(), name: name.clone() }
 }
 
 fn check_qualifiers(kind: Kind, qualifiers: &[TokenTree], errors: &mut Vec<Error>) {
@@ -151,9 +144,7 @@ fn check_only_test(attributes: &[TokenTree], errors: &mut Vec<Error>) {
             continue;
         };
         let path: Vec<TokenTree> = brackets.stream().into_iter().collect();
-        let plain = path
-            .iter()
-            .all(|token| matches!(token, TokenTree::Ident(_) | TokenTree::Punct(_)));
+        let plain = path.iter().all(|token| matches!(token, TokenTree::Ident(_) | TokenTree::Punct(_)));
         if plain && path.last().is_some_and(|token| is_word(token, "test")) {
             let test = Kind::Test;
             let message = format!("{test} makes this a test already: drop the other attribute");
@@ -177,11 +168,7 @@ fn split_attributes(tokens: &[TokenTree]) -> (&[TokenTree], &[TokenTree]) {
 /// `pub`, `pub(…)`, or the group without delimiters that a macro's `$vis` becomes.
 fn split_visibility(tokens: &[TokenTree]) -> (&[TokenTree], &[TokenTree]) {
     let length = match tokens {
-        [word, restriction, ..]
-            if is_word(word, "pub") && is_group(restriction, Delimiter::Parenthesis) =>
-        {
-            2
-        }
+        [word, restriction, ..] if is_word(word, "pub") && is_group(restriction, Delimiter::Parenthesis) => 2,
         [word, ..] if is_word(word, "pub") => 1,
         [group, ..] if is_group(group, Delimiter::None) => 1,
         _ => 0,

@@ -72,8 +72,8 @@ mod tests;
 ///         .procs(4)
 ///         .stack_size(64 * 1024)
 ///         .build()
-///         .unwrap_or_else(|e| panic!("mungo: cannot start the runtime: {e}"))
-///         .run(move || {
+///         .expect("a runtime")
+///         .run(|| {
 ///             assert_eq!(mungo::procs(), 4);
 ///         })
 /// }
@@ -92,10 +92,7 @@ mod tests;
 /// be known, have a value and stand there once.
 #[cfg(not(test))]
 #[proc_macro_attribute]
-pub fn main(
-    args: proc_macro::TokenStream,
-    item: proc_macro::TokenStream,
-) -> proc_macro::TokenStream {
+pub fn main(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand::expand(expand::Kind::Main, args, item)
 }
 
@@ -124,9 +121,6 @@ pub fn main(
 /// one is an error too, since the test would run twice.
 #[cfg(not(test))]
 #[proc_macro_attribute]
-pub fn test(
-    args: proc_macro::TokenStream,
-    item: proc_macro::TokenStream,
-) -> proc_macro::TokenStream {
+pub fn test(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand::expand(expand::Kind::Test, args, item)
 }

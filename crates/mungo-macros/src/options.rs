@@ -19,12 +19,8 @@ const KNOWN: [(&str, &str); 6] = [
 
 /// What the same thing is called elsewhere, where the spelling alone would lead to a wrong
 /// suggestion.
-const OTHER_NAMES: [(&str, &str); 4] = [
-    ("worker_threads", "procs"),
-    ("gomaxprocs", "procs"),
-    ("flavor", "scheduler"),
-    ("policy", "scheduler"),
-];
+const OTHER_NAMES: [(&str, &str); 4] =
+    [("worker_threads", "procs"), ("gomaxprocs", "procs"), ("flavor", "scheduler"), ("policy", "scheduler")];
 
 /// The options that were given, ready to be put into the expansion.
 #[derive(Debug, Default)]
@@ -51,10 +47,7 @@ impl Options {
 
     fn add(&mut self, argument: &[TokenTree], seen: &mut Vec<String>) -> Result<(), Error> {
         let [TokenTree::Ident(name), rest @ ..] = argument else {
-            return Err(Error::over(
-                argument,
-                "expected an option, written as `name = value`",
-            ));
+            return Err(Error::over(argument, "expected an option, written as `name = value`"));
         };
         let text = name.to_string();
         let Some((_, example)) = KNOWN.iter().find(|(known, _)| *known == text) else {
@@ -65,16 +58,10 @@ impl Options {
             _ => &[],
         };
         if value.is_empty() {
-            return Err(Error::over(
-                argument,
-                format!("option `{text}` needs a value: `{example}`"),
-            ));
+            return Err(Error::over(argument, format!("option `{text}` needs a value: `{example}`")));
         }
         if seen.contains(&text) {
-            return Err(Error::at(
-                name.span(),
-                format!("option `{text}` is given twice"),
-            ));
+            return Err(Error::at(name.span(), format!("option `{text}` is given twice")));
         }
         seen.push(text.clone());
         if text == CRATE {
@@ -99,8 +86,7 @@ fn builder_call(name: &Ident, value: &[TokenTree]) -> [TokenTree; 3] {
 /// `equals` is a `=` of its own and not the first half of `==` or `=>`.
 fn is_assignment(equals: &Punct, next: &[TokenTree]) -> bool {
     let joined = equals.spacing() == Spacing::Joint;
-    let longer =
-        matches!(next.first(), Some(TokenTree::Punct(p)) if matches!(p.as_char(), '=' | '>'));
+    let longer = matches!(next.first(), Some(TokenTree::Punct(p)) if matches!(p.as_char(), '=' | '>'));
     equals.as_char() == '=' && !(joined && longer)
 }
 
@@ -117,19 +103,12 @@ fn check_path(value: &[TokenTree]) -> Result<(), Error> {
     loop {
         rest = match rest {
             [TokenTree::Ident(_)] => return Ok(()),
-            [TokenTree::Ident(_), first, second, tail @ ..]
-                if is_colon(first) && is_colon(second) =>
-            {
-                tail
-            }
+            [TokenTree::Ident(_), first, second, tail @ ..] if is_colon(first) && is_colon(second) => tail,
             // A path that came through a macro's `$name:path` is wrapped in a group without
             // delimiters.
             [TokenTree::Group(group)] if group.delimiter() == Delimiter::None => return Ok(()),
             _ => {
-                return Err(Error::over(
-                    value,
-                    "option `crate` takes a path: `crate = some::path`",
-                ));
+                return Err(Error::over(value, "option `crate` takes a path: `crate = some::path`"));
             }
         }
     }
@@ -177,21 +156,11 @@ fn split_at_commas(args: TokenStream) -> Vec<Vec<TokenTree>> {
 
 /// The message for an option that does not exist. It names the one that was probably meant.
 fn unknown(name: &str) -> String {
-    let by_other_name = OTHER_NAMES
-        .iter()
-        .find(|(other, _)| *other == name)
-        .map(|(_, known)| *known);
+    let by_other_name = OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, known)| *known);
     // A part of the right name (`stack`) is nearer than a stranger of the same length.
     let distance = |known: &str| (!known.contains(name), edit_distance(name, known));
-    let by_spelling = || {
-        KNOWN
-            .iter()
-            .map(|(known, _)| *known)
-            .min_by_key(|known| distance(known))
-    };
-    let meant = by_other_name
-        .or_else(by_spelling)
-        .expect("there are options");
+    let by_spelling = || KNOWN.iter().map(|(known, _)| *known).min_by_key(|known| distance(known));
+    let meant = by_other_name.or_else(by_spelling).expect("there are options");
     let all = KNOWN.map(|(known, _)| format!("`{known}`")).join(", ");
     format!("unknown option `{name}`, did you mean `{meant}`? The options are {all}")
 }
@@ -242,10 +211,7 @@ mod tests {
             ("krate", "crate"),
         ] {
             let message = unknown(written);
-            assert!(
-                message.contains(&format!("did you mean `{meant}`?")),
-                "{written}: {message}"
-            );
+            assert!(message.contains(&format!("did you mean `{meant}`?")), "{written}: {message}");
         }
     }
 

@@ -23,9 +23,7 @@ fn errors(kind: Kind, args: &str, item: &str) -> Vec<(String, String, String)> {
         .windows(8)
         .filter(|tokens| tokens[5].to_string() == "compile_error")
         .map(|tokens| {
-            let TokenTree::Group(braces) = &tokens[7] else {
-                panic!("no braces: {tokens:?}")
-            };
+            let TokenTree::Group(braces) = &tokens[7] else { panic!("no braces: {tokens:?}") };
             assert_eq!(braces.delimiter(), Delimiter::Brace);
             let message = braces.stream().to_string().trim_matches('"').to_owned();
             (message, text(&tokens[0]), text(&tokens[7]))
@@ -37,9 +35,7 @@ fn errors(kind: Kind, args: &str, item: &str) -> Vec<(String, String, String)> {
 #[track_caller]
 fn assert_error(kind: Kind, args: &str, item: &str, message: &str, from: &str, to: &str) {
     let errors = errors(kind, args, item);
-    let [(found, start, end)] = errors.as_slice() else {
-        panic!("one error expected: {errors:?}")
-    };
+    let [(found, start, end)] = errors.as_slice() else { panic!("one error expected: {errors:?}") };
     assert!(found.contains(message), "{found:?} has no {message:?}");
     assert_eq!((start.as_str(), end.as_str()), (from, to), "{found}");
 }
@@ -48,11 +44,7 @@ fn assert_error(kind: Kind, args: &str, item: &str, message: &str, from: &str, t
 fn without_errors(kind: Kind, args: &str, item: &str) -> String {
     let expanded: Vec<TokenTree> = expand(kind, parse(args), parse(item)).into_iter().collect();
     let count = errors(kind, args, item).len();
-    expanded
-        .into_iter()
-        .skip(8 * count)
-        .collect::<TokenStream>()
-        .to_string()
+    expanded.into_iter().skip(8 * count).collect::<TokenStream>().to_string()
 }
 
 #[test]
@@ -98,15 +90,16 @@ fn each_option_is_one_builder_call() {
          time_slice = Duration::from_millis(5), scheduler = Policy::<A, B>::new(),",
         "fn main() {}",
         r#"fn main() {
-            ::mungo::Runtime::builder()
+            ::mungo::__private::run_on(
+                ::mungo::Runtime::builder()
                 .procs(num_cpus() / 2)
                 .stack_size(64 << 10)
                 .max_threads(100)
                 .time_slice(Duration::from_millis(5))
                 .scheduler(Policy::<A, B>::new())
-                .build()
-                .unwrap_or_else(|e| ::core::panic!("mungo: cannot start the runtime: {}", e))
-                .run(move || -> () {})
+                .build(),
+                move || -> () {}
+            )
         }"#,
     );
 }
@@ -118,23 +111,18 @@ fn a_test_always_has_its_own_runtime() {
         "",
         "#[should_panic] #[ignore] fn t() { boom() }",
         r#"#[::core::prelude::v1::test] #[should_panic] #[ignore] fn t() {
-            ::mungo::Runtime::builder()
-                .build()
-                .unwrap_or_else(|e| ::core::panic!("mungo: cannot start the runtime: {}", e))
-                .run(move || -> () { boom() })
+            ::mungo::__private::run_on(
+                ::mungo::Runtime::builder()
+                .build(),
+                move || -> () { boom() }
+            )
         }"#,
     );
 }
 
 #[test]
 fn the_crate_can_have_another_name() {
-    for path in [
-        "renamed",
-        "::renamed::inner",
-        "crate",
-        "crate::inner",
-        "super::mungo",
-    ] {
+    for path in ["renamed", "::renamed::inner", "crate", "crate::inner", "super::mungo"] {
         assert_expands(
             Kind::Main,
             &format!("crate = {path}"),
@@ -147,11 +135,12 @@ fn the_crate_can_have_another_name() {
         "procs = 1, crate = renamed",
         "fn main() {}",
         r#"fn main() {
-            renamed::Runtime::builder()
+            renamed::__private::run_on(
+                renamed::Runtime::builder()
                 .procs(1)
-                .build()
-                .unwrap_or_else(|e| ::core::panic!("mungo: cannot start the runtime: {}", e))
-                .run(move || -> () {})
+                .build(),
+                move || -> () {}
+            )
         }"#,
     );
 }
@@ -172,30 +161,12 @@ fn attributes_docs_and_visibility_stay() {
 
 #[test]
 fn the_body_keeps_its_spans() {
-    let expanded = expand(
-        Kind::Main,
-        parse(""),
-        parse("fn main() -> u8 {\n    nonsense\n}"),
-    );
+    let expanded = expand(Kind::Main, parse(""), parse("fn main() -> u8 {\n    nonsense\n}"));
     let mut places = Vec::new();
-    visit(expanded, &mut |token| {
-        places.push((token.to_string(), token.span().start()))
-    });
-    let place = |text: &str| {
-        places
-            .iter()
-            .find(|(found, _)| found == text)
-            .expect(text)
-            .1
-    };
+    visit(expanded, &mut |token| places.push((token.to_string(), token.span().start())));
+    let place = |text: &str| places.iter().find(|(found, _)| found == text).expect(text).1;
     assert_eq!((place("nonsense").line, place("nonsense").column), (2, 4));
-    assert!(
-        places
-            .iter()
-            .filter(|(text, at)| text == "u8" && at.column == 13)
-            .count()
-            == 2
-    );
+    assert!(places.iter().filter(|(text, at)| text == "u8" && at.column == 13).count() == 2);
 }
 
 fn visit(stream: TokenStream, see: &mut dyn FnMut(&TokenTree)) {
@@ -211,18 +182,8 @@ fn visit(stream: TokenStream, see: &mut dyn FnMut(&TokenTree)) {
 fn async_is_rejected() {
     for kind in [Kind::Main, Kind::Test] {
         let item = "pub async fn main() { f().await }";
-        assert_error(
-            kind,
-            "",
-            item,
-            "goroutines block, so drop `async`",
-            "async",
-            "async",
-        );
-        assert_eq!(
-            without_errors(kind, "", item),
-            parse("#[allow(dead_code)] pub fn main() {}").to_string()
-        );
+        assert_error(kind, "", item, "goroutines block, so drop `async`", "async", "async");
+        assert_eq!(without_errors(kind, "", item), parse("#[allow(dead_code)] pub fn main() {}").to_string());
     }
 }
 
@@ -240,79 +201,23 @@ fn other_qualifiers_are_rejected() {
 
 #[test]
 fn arguments_are_rejected() {
-    assert_error(
-        Kind::Main,
-        "",
-        "fn main(a: u8, b: &str) {}",
-        "std::env::args()",
-        "a",
-        "str",
-    );
-    assert_error(
-        Kind::Test,
-        "",
-        "fn t(&self) {}",
-        "takes no arguments",
-        "&",
-        "self",
-    );
+    assert_error(Kind::Main, "", "fn main(a: u8, b: &str) {}", "std::env::args()", "a", "str");
+    assert_error(Kind::Test, "", "fn t(&self) {}", "takes no arguments", "&", "self");
 }
 
 #[test]
 fn generics_are_rejected() {
-    assert_error(
-        Kind::Main,
-        "",
-        "fn main<T: A>() {}",
-        "generic function",
-        "<",
-        ">",
-    );
-    assert_error(
-        Kind::Main,
-        "",
-        "fn main<F: Fn(u8) -> Vec<u8>>() -> u8 { 1 }",
-        "generic function",
-        "<",
-        ">",
-    );
-    assert_error(
-        Kind::Test,
-        "",
-        "fn t<const N: u8>() -> u8 { N }",
-        "generic function",
-        "<",
-        ">",
-    );
-    assert_error(
-        Kind::Main,
-        "",
-        "fn main() where u8: Copy {}",
-        "`where` clause",
-        "where",
-        "Copy",
-    );
-    assert_error(
-        Kind::Main,
-        "",
-        "fn main() -> u8 where u8: Copy {}",
-        "`where`",
-        "where",
-        "Copy",
-    );
+    assert_error(Kind::Main, "", "fn main<T: A>() {}", "generic function", "<", ">");
+    assert_error(Kind::Main, "", "fn main<F: Fn(u8) -> Vec<u8>>() -> u8 { 1 }", "generic function", "<", ">");
+    assert_error(Kind::Test, "", "fn t<const N: u8>() -> u8 { N }", "generic function", "<", ">");
+    assert_error(Kind::Main, "", "fn main() where u8: Copy {}", "`where` clause", "where", "Copy");
+    assert_error(Kind::Main, "", "fn main() -> u8 where u8: Copy {}", "`where`", "where", "Copy");
 }
 
 #[test]
 fn a_body_is_required() {
     for item in ["fn main();", "fn main() -> u8;"] {
-        assert_error(
-            Kind::Main,
-            "",
-            item,
-            "needs a function with a body",
-            "main",
-            "main",
-        );
+        assert_error(Kind::Main, "", item, "needs a function with a body", "main", "main");
     }
 }
 
@@ -323,10 +228,7 @@ fn other_items_are_rejected_and_left_alone() {
         let text = |token: &TokenTree| token.span().source_text().expect("a span");
         let (first, last) = (text(&all[0]), text(&all[all.len() - 1]));
         assert_error(Kind::Main, "", item, "goes on a function", &first, &last);
-        assert_eq!(
-            without_errors(Kind::Main, "", item),
-            parse(item).to_string()
-        );
+        assert_eq!(without_errors(Kind::Main, "", item), parse(item).to_string());
     }
 }
 
@@ -334,14 +236,7 @@ fn other_items_are_rejected_and_left_alone() {
 fn a_second_test_attribute_is_rejected() {
     for attribute in ["[test]", "[tokio::test]", "[::core::prelude::v1::test]"] {
         let item = format!("#{attribute} fn t() {{}}");
-        assert_error(
-            Kind::Test,
-            "",
-            &item,
-            "makes this a test already",
-            "#",
-            attribute,
-        );
+        assert_error(Kind::Test, "", &item, "makes this a test already", "#", attribute);
     }
     assert!(errors(Kind::Test, "", "#[cfg(test)] #[test_case(1)] fn t() {}").is_empty());
     assert!(errors(Kind::Main, "", "#[test] fn t() {}").is_empty());
@@ -350,57 +245,17 @@ fn a_second_test_attribute_is_rejected() {
 #[test]
 fn wrong_options_are_rejected_where_they_stand() {
     for (args, message, from, to) in [
-        (
-            "proc = 4",
-            "unknown option `proc`, did you mean `procs`?",
-            "proc",
-            "proc",
-        ),
-        (
-            "procs",
-            "option `procs` needs a value: `procs = 4`",
-            "procs",
-            "procs",
-        ),
+        ("proc = 4", "unknown option `proc`, did you mean `procs`?", "proc", "proc"),
+        ("procs", "option `procs` needs a value: `procs = 4`", "procs", "procs"),
         ("procs =", "option `procs` needs a value", "procs", "="),
         ("procs(4)", "option `procs` needs a value", "procs", "(4)"),
         ("procs == 4", "option `procs` needs a value", "procs", "4"),
-        (
-            "procs = 4, stack_size",
-            "option `stack_size` needs a value",
-            "stack_size",
-            "stack_size",
-        ),
-        (
-            "procs = 4, max_threads = 9, procs = 5",
-            "option `procs` is given twice",
-            "procs",
-            "procs",
-        ),
-        (
-            "crate = a, crate = b",
-            "option `crate` is given twice",
-            "crate",
-            "crate",
-        ),
-        (
-            "4",
-            "expected an option, written as `name = value`",
-            "4",
-            "4",
-        ),
-        (
-            "procs = 4,, max_threads = 9",
-            "expected an option",
-            ",",
-            ",",
-        ),
-        (
-            "crate = \"mungo\"",
-            "option `crate` takes a path",
-            "\"mungo\"",
-            "\"mungo\"",
-        ),
+        ("procs = 4, stack_size", "option `stack_size` needs a value", "stack_size", "stack_size"),
+        ("procs = 4, max_threads = 9, procs = 5", "option `procs` is given twice", "procs", "procs"),
+        ("crate = a, crate = b", "option `crate` is given twice", "crate", "crate"),
+        ("4", "expected an option, written as `name = value`", "4", "4"),
+        ("procs = 4,, max_threads = 9", "expected an option", ",", ","),
+        ("crate = \"mungo\"", "option `crate` takes a path", "\"mungo\"", "\"mungo\""),
         ("crate = a::", "option `crate` takes a path", "a", ":"),
         ("crate = a.b", "option `crate` takes a path", "a", "b"),
     ] {
@@ -411,16 +266,9 @@ fn wrong_options_are_rejected_where_they_stand() {
 #[test]
 fn a_wrong_option_does_not_hide_the_rest() {
     let args = "proc = 4, stack_size = 1, procs";
-    let messages: Vec<String> = errors(Kind::Main, args, "async fn main(x: u8) {}")
-        .into_iter()
-        .map(|e| e.0)
-        .collect();
-    let expected = [
-        "unknown option",
-        "needs a value",
-        "drop `async`",
-        "takes no arguments",
-    ];
+    let messages: Vec<String> =
+        errors(Kind::Main, args, "async fn main(x: u8) {}").into_iter().map(|e| e.0).collect();
+    let expected = ["unknown option", "needs a value", "drop `async`", "takes no arguments"];
     assert_eq!(messages.len(), expected.len(), "{messages:?}");
     for (message, part) in messages.iter().zip(expected) {
         assert!(message.contains(part), "{message:?} has no {part:?}");

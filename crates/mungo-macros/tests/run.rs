@@ -30,11 +30,6 @@ mod stand_in {
             note("builder");
             Builder { fails: false }
         }
-
-        pub(crate) fn run<R>(self, f: impl FnOnce() -> R + Send + 'static) -> R {
-            note("run");
-            f()
-        }
     }
 
     #[derive(Debug)]
@@ -60,17 +55,24 @@ mod stand_in {
 
         pub(crate) fn build(self) -> Result<Runtime, &'static str> {
             note("build");
-            if self.fails {
-                Err("no Ps")
-            } else {
-                Ok(Runtime)
-            }
+            if self.fails { Err("no Ps") } else { Ok(Runtime) }
         }
     }
 
     pub(crate) mod __private {
         pub(crate) fn run_main<R>(f: impl FnOnce() -> R + Send + 'static) -> R {
             super::note("run_main");
+            f()
+        }
+
+        pub(crate) fn run_on<R, E: std::fmt::Display>(
+            runtime: Result<super::Runtime, E>,
+            f: impl FnOnce() -> R + Send + 'static,
+        ) -> R {
+            if let Err(e) = runtime {
+                panic!("mungo: cannot start the runtime: {e}");
+            }
+            super::note("run");
             f()
         }
     }
@@ -144,14 +146,7 @@ fn with_options() -> usize {
 #[test]
 fn options_reach_the_builder_in_order() {
     assert_eq!(with_options(), 4);
-    let expected = [
-        "builder",
-        "procs 4",
-        "stack_size 65536",
-        "scheduler []",
-        "build",
-        "run",
-    ];
+    let expected = ["builder", "procs 4", "stack_size 65536", "scheduler []", "build", "run"];
     assert_eq!(take_calls(), expected);
 }
 

@@ -1,4 +1,57 @@
-//! mungo.
+//! mungo: Go's scheduler as a Rust library.
+//!
+//! Write plain blocking code, and run a million goroutines on a few threads.
+//!
+//! ```
+//! let workers: Vec<_> = (0..1000u64).map(|i| mungo::go(move || i * 2)).collect();
+//! let sum: u64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
+//! assert_eq!(sum, 999_000);
+//! ```
 
-#[allow(dead_code)] // until the runtime asks it
+#[cfg(not(loom))]
+mod builder;
+#[cfg(not(loom))]
 mod cpus;
+#[cfg(not(loom))]
+mod current;
+#[cfg(not(loom))]
+mod goroutine;
+#[cfg(not(loom))]
+mod info;
+#[cfg(not(loom))]
+mod metrics;
+#[cfg(not(loom))]
+mod runtime;
+#[cfg_attr(loom, allow(dead_code))]
+mod sched;
+#[cfg(not(loom))]
+mod scope;
+#[cfg(not(loom))]
+mod spawn;
+#[cfg(not(loom))]
+mod stack;
+#[cfg(not(loom))]
+mod sys;
+#[cfg(not(loom))]
+mod time;
+
+#[cfg(not(loom))]
+pub use api::*;
+
+/// What users see.
+#[cfg(not(loom))]
+mod api {
+    pub use crate::builder::RuntimeBuilder;
+    pub use crate::goroutine::{
+        Goroutine, GoroutineId, OsThreadGuard, current, lock_os_thread, park, park_timeout, yield_now,
+    };
+    pub use crate::info::{Info, ThreadLocals};
+    pub use crate::metrics::{Metrics, ProcMetrics};
+    pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
+    pub use crate::sched::reason::WaitReason;
+    pub use crate::scope::{Scope, ScopedJoinHandle, scope};
+    pub use crate::spawn::{Builder, JoinHandle, go, spawn};
+    pub use crate::time::sleep;
+    #[cfg(feature = "macros")]
+    pub use mungo_macros::{main, test};
+}

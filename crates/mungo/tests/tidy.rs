@@ -14,16 +14,10 @@ const FOLDERS: [&str; 2] = ["crates", "examples"];
 const RUNTIME: &str = "crates/mungo/src/";
 
 /// The files of which one may switch to a coroutine's stack: `.resume(argument)`.
-const RESUMERS: [&str; 2] = [
-    "crates/mungo/src/stack/coro.rs",
-    "crates/mungo/src/sched/worker.rs",
-];
+const RESUMERS: [&str; 2] = ["crates/mungo/src/stack/coro.rs", "crates/mungo/src/sched/worker.rs"];
 
 /// The files between the scheduler's loop and that switch, which may pass it on: `.resume()`.
-const RESUME_CHAIN: [&str; 2] = [
-    "crates/mungo/src/sched/g.rs",
-    "crates/mungo/src/sched/worker.rs",
-];
+const RESUME_CHAIN: [&str; 2] = ["crates/mungo/src/sched/g.rs", "crates/mungo/src/sched/worker.rs"];
 
 const MAX_COLUMNS: usize = 120;
 const MAX_LINES_SRC: usize = 600;
@@ -34,18 +28,10 @@ const MAX_LINES_EXAMPLE: usize = 100;
 const ORDERING_NOTE_LINES: usize = 6;
 
 /// Left-overs of unfinished work.
-const LEFT_OVERS: [&str; 3] = [
-    concat!("to", "do!("),
-    concat!("unimple", "mented!("),
-    concat!("db", "g!("),
-];
+const LEFT_OVERS: [&str; 3] = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!(")];
 
 /// Where somebody's machine keeps things: nobody else's does.
-const MACHINE_PATHS: [&str; 3] = [
-    concat!("/wo", "rk/"),
-    concat!("/ro", "ot/"),
-    concat!("/ho", "me/"),
-];
+const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the repository")]
@@ -64,30 +50,20 @@ fn sources_are_tidy() {
 
     // A walk that finds nothing would pass all rules.
     let own = "crates/mungo/tests/tidy.rs";
-    assert!(
-        files.iter().any(|(path, _)| path == own),
-        "{own} not found below {}",
-        root.display()
-    );
+    assert!(files.iter().any(|(path, _)| path == own), "{own} not found below {}", root.display());
 
     let mut findings = Vec::new();
     for (path, text) in &files {
         check_file(path, text, &mut findings);
     }
     check_resume(&files, &mut findings);
-    assert!(
-        findings.is_empty(),
-        "{} findings\n{}",
-        findings.len(),
-        findings.join("\n")
-    );
+    assert!(findings.is_empty(), "{} findings\n{}", findings.len(), findings.join("\n"));
 }
 
 fn repository() -> PathBuf {
     let krate = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = krate.ancestors().nth(2);
-    root.expect("the crate is two folders below the root")
-        .to_owned()
+    root.expect("the crate is two folders below the root").to_owned()
 }
 
 /// All files below `folder`, without hidden ones and build output. A missing folder is empty.
@@ -176,14 +152,10 @@ fn check_whole(path: &str, lines: &[&str], findings: &mut Vec<String>) {
     };
     if lines.len() > limit {
         let count = lines.len();
-        findings.push(format!(
-            "{path}:{count}: {count} lines, {limit} are the limit"
-        ));
+        findings.push(format!("{path}:{count}: {count} lines, {limit} are the limit"));
     }
     if is_example && !lines.first().is_some_and(|line| line.starts_with("//!")) {
-        findings.push(format!(
-            "{path}:1: an example's first line says what it shows, as a `//!` comment"
-        ));
+        findings.push(format!("{path}:1: an example's first line says what it shows, as a `//!` comment"));
     }
 }
 
@@ -204,8 +176,7 @@ fn code(line: &str) -> &str {
 fn starts_import(code: &str) -> bool {
     let mut words = code.split_whitespace();
     let first = words.next();
-    first == Some("use")
-        || first.is_some_and(|word| word.starts_with("pub")) && words.next() == Some("use")
+    first == Some("use") || first.is_some_and(|word| word.starts_with("pub")) && words.next() == Some("use")
 }
 
 /// The strongest ordering or a fence is used here. A function that is itself a fence has its note
@@ -275,10 +246,7 @@ mod rules {
         let findings = check(path, text);
         let start = format!("{path}:{line}: ");
         assert_eq!(findings.len(), 1, "{text}: {findings:?}");
-        assert!(
-            findings[0].starts_with(&start) && findings[0].contains(part),
-            "{findings:?}"
-        );
+        assert!(findings[0].starts_with(&start) && findings[0].contains(part), "{findings:?}");
     }
 
     #[test]
@@ -287,12 +255,7 @@ mod rules {
         assert_finds(SRC, "fn a() {}\nfn b() {} \n", 2, "trailing white space");
         assert_finds(SRC, "fn a() {}\r\n", 1, "trailing white space");
         assert_finds(SRC, "//\tx", 1, "a tab");
-        assert_finds(
-            "crates/mungo/Cargo.toml",
-            "[lib] ",
-            1,
-            "trailing white space",
-        );
+        assert_finds("crates/mungo/Cargo.toml", "[lib] ", 1, "trailing white space");
         assert_clean("crates/mungo/src/sched/README.md", "```go\n\tx := 1\n```\n");
     }
 
@@ -315,42 +278,22 @@ mod rules {
             ("crates/mungo/examples/a.rs", MAX_LINES_EXAMPLE),
         ] {
             assert_clean(path, &"//! x\n".repeat(limit));
-            assert_finds(
-                path,
-                &"//! x\n".repeat(limit + 1),
-                limit + 1,
-                "are the limit",
-            );
+            assert_finds(path, &"//! x\n".repeat(limit + 1), limit + 1, "are the limit");
         }
     }
 
     #[test]
     fn left_overs() {
         for word in LEFT_OVERS {
-            assert_finds(
-                TEST,
-                &format!("fn a() {{\n    {word})\n}}"),
-                2,
-                "unfinished",
-            );
+            assert_finds(TEST, &format!("fn a() {{\n    {word})\n}}"), 2, "unfinished");
         }
     }
 
     #[test]
     fn machine_paths() {
         for folder in MACHINE_PATHS {
-            assert_finds(
-                SRC,
-                &format!("// see {folder}x"),
-                1,
-                "a path of one machine",
-            );
-            assert_finds(
-                "crates/a/Cargo.toml",
-                &format!("path = \"{folder}x\""),
-                1,
-                folder,
-            );
+            assert_finds(SRC, &format!("// see {folder}x"), 1, "a path of one machine");
+            assert_finds("crates/a/Cargo.toml", &format!("path = \"{folder}x\""), 1, folder);
             assert_clean(SRC, &format!("// see crates{folder}x"));
             assert_clean(SRC, &format!("// see ~{folder}x"));
         }
@@ -366,21 +309,12 @@ mod rules {
     #[test]
     fn strong_orderings_are_explained() {
         let explained = "// ORDERING: pairs with the load in b.\n";
-        for call in [
-            "a.load(Ordering::SeqCst);",
-            "a.load(SeqCst);",
-            "fence(AcqRel);",
-        ] {
+        for call in ["a.load(Ordering::SeqCst);", "a.load(SeqCst);", "fence(AcqRel);"] {
             assert_finds(SRC, call, 1, "ORDERING:");
             assert_clean(SRC, &format!("{explained}{call}"));
             assert_clean(SRC, &format!("{call} {explained}"));
             assert_clean(SRC, &format!("{explained}{}{call}", "x();\n".repeat(5)));
-            assert_finds(
-                SRC,
-                &format!("{explained}{}{call}", "x();\n".repeat(6)),
-                8,
-                "ORDERING:",
-            );
+            assert_finds(SRC, &format!("{explained}{}{call}", "x();\n".repeat(6)), 8, "ORDERING:");
             // The rule is the runtime's own.
             assert_clean(OTHER_SRC, call);
             assert_clean(TEST, call);
@@ -390,10 +324,7 @@ mod rules {
         let import = "pub(crate) use std::sync::{\n    Arc,\n    atomic::Ordering::SeqCst,\n};\n";
         assert_clean(SRC, import);
         assert_finds(SRC, &format!("{import}a.load(SeqCst);"), 5, "ORDERING:");
-        assert_clean(
-            SRC,
-            "a.load(Acquire); // WHY NOT: SeqCst, or a fence(): nobody looks",
-        );
+        assert_clean(SRC, "a.load(Acquire); // WHY NOT: SeqCst, or a fence(): nobody looks");
         assert_clean(SRC, "pub(crate) fn heavy_fence() {");
         assert_finds(SRC, "heavy_fence();", 1, "ORDERING:");
     }
@@ -401,16 +332,12 @@ mod rules {
     #[test]
     fn one_file_resumes() {
         let check = |paths: &[&str], line: &str| {
-            let files: Vec<_> = paths
-                .iter()
-                .map(|path| (path.to_string(), line.to_owned()))
-                .collect();
+            let files: Vec<_> = paths.iter().map(|path| (path.to_string(), line.to_owned())).collect();
             let mut findings = Vec::new();
             super::check_resume(&files, &mut findings);
             findings
         };
-        let finding =
-            |path| format!("{path}:1: a goroutine is resumed elsewhere: see `RESUMERS` in tidy.rs");
+        let finding = |path| format!("{path}:1: a goroutine is resumed elsewhere: see `RESUMERS` in tidy.rs");
         let [coro, worker] = RESUMERS;
         let [g, _] = RESUME_CHAIN;
         let call = "let why = self.coroutine.resume(());";
@@ -420,10 +347,7 @@ mod rules {
         assert_eq!(check(&[g, SRC], call), [finding(g), finding(SRC)]);
         let passed_on = "unsafe { self.coroutine().resume() }";
         assert_eq!(check(&[g, worker], passed_on), [""; 0]);
-        assert_eq!(
-            check(&[coro, SRC], passed_on),
-            [finding(coro), finding(SRC)]
-        );
+        assert_eq!(check(&[coro, SRC], passed_on), [finding(coro), finding(SRC)]);
         assert_eq!(check(&[TEST, OTHER_SRC], call), [""; 0]);
         assert_eq!(check(&[SRC], "// .resume(()) is not ours"), [""; 0]);
         assert_eq!(check(&[SRC], "std::panic::resume_unwind(why);"), [""; 0]);

@@ -35,11 +35,7 @@ impl Level {
             Version::V1 => ("cpu.cfs_quota_us", Some("cpu.cfs_period_us")),
             Version::V2 => ("cpu.max", None),
         };
-        Level {
-            quota_file: dir.join(quota),
-            period_file: period.map(|name| dir.join(name)),
-            limit: None,
-        }
+        Level { quota_file: dir.join(quota), period_file: period.map(|name| dir.join(name)), limit: None }
     }
 
     /// The file to name when this level decides.
@@ -81,10 +77,7 @@ impl Level {
 
 /// Whether an error is about the state of this process or machine, and not about the file.
 pub(super) fn is_transient(e: &io::Error) -> bool {
-    matches!(
-        e.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
-    )
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Room for two 64-bit numbers of 20 digits, a space and a line end, and then some.
@@ -184,10 +177,7 @@ mod tests {
         let mut level = Level::new(Version::V2, Path::new("/nowhere"));
         assert_eq!(level.note(Ok(Some(2.5))), Some(2.5));
         for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
-            assert_eq!(
-                level.note(Err(io::Error::from_raw_os_error(errno))),
-                Some(2.5)
-            );
+            assert_eq!(level.note(Err(io::Error::from_raw_os_error(errno))), Some(2.5));
         }
         for errno in [libc::ENOENT, libc::ENODEV, libc::EACCES] {
             assert_eq!(level.note(Ok(Some(2.5))), Some(2.5));

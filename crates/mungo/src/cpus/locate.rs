@@ -77,10 +77,7 @@ struct CgroupPath<'a> {
 
 impl<'a> CgroupPath<'a> {
     fn parse(path: &'a [u8]) -> Option<CgroupPath<'a>> {
-        let mut parsed = CgroupPath {
-            ups: 0,
-            names: Vec::new(),
-        };
+        let mut parsed = CgroupPath { ups: 0, names: Vec::new() };
         for name in path.strip_prefix(b"/")?.split(|byte| *byte == b'/') {
             match name {
                 b"" | b"." => {}
@@ -164,9 +161,7 @@ impl<'a> Mount<'a> {
     // WHY NOT: by the order of the lines: the root file system is often listed after what is
     // mounted inside of it.
     fn is_covered(&self, mounts: &[Mount<'_>]) -> bool {
-        mounts
-            .iter()
-            .any(|top| top.parent == self.id && top.point == self.point)
+        mounts.iter().any(|top| top.parent == self.id && top.point == self.point)
     }
 
     /// What this mount shows of the way to `ours`; `None` if our cgroup is not inside.
@@ -175,18 +170,12 @@ impl<'a> Mount<'a> {
         if root.ups == ours.ups {
             // WHY NOT: strip_prefix: it wants both slices to live equally long.
             let inside = ours.names.starts_with(&root.names);
-            return inside.then(|| View {
-                below: &ours.names[root.names.len()..],
-                leaf_known: true,
-            });
+            return inside.then(|| View { below: &ours.names[root.names.len()..], leaf_known: true });
         }
         // The mount starts above the namespace's root, and we are not as far up. It does contain
         // us, but nobody tells the names between. Its root limits us all the same.
         let above = root.ups > ours.ups && root.names.is_empty();
-        above.then_some(View {
-            below: &[],
-            leaf_known: false,
-        })
+        above.then_some(View { below: &[], leaf_known: false })
     }
 }
 
@@ -199,14 +188,7 @@ fn unescape(field: &[u8]) -> Cow<'_, [u8]> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {
-        if let [
-            b'\\',
-            a @ b'0'..=b'3',
-            b @ b'0'..=b'7',
-            c @ b'0'..=b'7',
-            tail @ ..,
-        ] = rest
-        {
+        if let [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] = rest {
             plain.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
             rest = tail;
         } else {
@@ -227,17 +209,10 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(i, (root, point))| {
-                format!(
-                    "{} 1 0:26 {root} {point} rw shared:4 - cgroup2 cgroup2 rw\n",
-                    30 + i
-                )
+                format!("{} 1 0:26 {root} {point} rw shared:4 - cgroup2 cgroup2 rw\n", 30 + i)
             })
             .collect();
-        let (version, dirs) = locate(
-            format!("0::{path}\n").as_bytes(),
-            info.as_bytes(),
-            Path::new(""),
-        );
+        let (version, dirs) = locate(format!("0::{path}\n").as_bytes(), info.as_bytes(), Path::new(""));
         assert_eq!(version, Version::V2);
         dirs
     }
@@ -248,73 +223,39 @@ mod tests {
 
     #[test]
     fn namespaces() {
-        assert_eq!(
-            v2("/a/b", &[("/", "/cg")]),
-            paths(&["/cg/a/b", "/cg/a", "/cg"])
-        );
+        assert_eq!(v2("/a/b", &[("/", "/cg")]), paths(&["/cg/a/b", "/cg/a", "/cg"]));
         assert_eq!(v2("/", &[("/", "/cg")]), paths(&["/cg"]));
         assert_eq!(v2("/a/b", &[("/a", "/cg")]), paths(&["/cg/b", "/cg"]));
         assert_eq!(v2("/a/b", &[("/a/b", "/cg")]), paths(&["/cg"]));
-        assert_eq!(
-            v2("/a/bc", &[("/a/b", "/cg")]),
-            paths(&[]),
-            "a name is not a prefix of a name"
-        );
+        assert_eq!(v2("/a/bc", &[("/a/b", "/cg")]), paths(&[]), "a name is not a prefix of a name");
         assert_eq!(v2("/a", &[("/a/b", "/cg")]), paths(&[]));
         assert_eq!(v2("/../..", &[("/", "/cg")]), paths(&[]));
         assert_eq!(v2("/../../c", &[("/", "/cg")]), paths(&[]));
-        assert_eq!(
-            v2("/../../c", &[("/../..", "/cg")]),
-            paths(&["/cg/c", "/cg"])
-        );
+        assert_eq!(v2("/../../c", &[("/../..", "/cg")]), paths(&["/cg/c", "/cg"]));
         assert_eq!(v2("/../c/d", &[("/../c", "/cg")]), paths(&["/cg/d", "/cg"]));
-        assert_eq!(
-            v2("/x", &[("/../..", "/cg")]),
-            paths(&["/cg"]),
-            "names between unknown"
-        );
-        assert_eq!(
-            v2("/x", &[("/../c", "/cg")]),
-            paths(&[]),
-            "a sibling of the namespace"
-        );
+        assert_eq!(v2("/x", &[("/../..", "/cg")]), paths(&["/cg"]), "names between unknown");
+        assert_eq!(v2("/x", &[("/../c", "/cg")]), paths(&[]), "a sibling of the namespace");
     }
 
     #[test]
     fn the_mount_that_shows_most_wins() {
         let want = paths(&["/all/a/b", "/all/a", "/all"]);
-        assert_eq!(
-            v2("/a/b", &[("/", "/all"), ("/a", "/some"), ("/z", "/no")]),
-            want
-        );
-        assert_eq!(
-            v2("/a/b", &[("/z", "/no"), ("/a", "/some"), ("/", "/all")]),
-            want
-        );
-        assert_eq!(
-            v2("/", &[("/", "/own"), ("/..", "/above")]),
-            paths(&["/own"])
-        );
-        assert_eq!(
-            v2("/", &[("/..", "/above"), ("/", "/own")]),
-            paths(&["/own"])
-        );
+        assert_eq!(v2("/a/b", &[("/", "/all"), ("/a", "/some"), ("/z", "/no")]), want);
+        assert_eq!(v2("/a/b", &[("/z", "/no"), ("/a", "/some"), ("/", "/all")]), want);
+        assert_eq!(v2("/", &[("/", "/own"), ("/..", "/above")]), paths(&["/own"]));
+        assert_eq!(v2("/", &[("/..", "/above"), ("/", "/own")]), paths(&["/own"]));
     }
 
     #[test]
     fn covered_mounts_do_not_count() {
-        let info =
-            b"31 30 0:26 /a /cg rw - cgroup2 cgroup2 rw\n30 1 0:26 / /cg rw - cgroup2 cgroup2 rw\n";
+        let info = b"31 30 0:26 /a /cg rw - cgroup2 cgroup2 rw\n30 1 0:26 / /cg rw - cgroup2 cgroup2 rw\n";
         let (_, dirs) = locate(b"0::/a/b\n", info, Path::new(""));
         assert_eq!(dirs, paths(&["/cg/b", "/cg"]));
     }
 
     #[test]
     fn odd_paths_stay_inside() {
-        assert_eq!(
-            v2("/a/../b//./c", &[("/", "/cg")]),
-            paths(&["/cg/b/c", "/cg/b", "/cg"])
-        );
+        assert_eq!(v2("/a/../b//./c", &[("/", "/cg")]), paths(&["/cg/b/c", "/cg/b", "/cg"]));
         assert_eq!(v2("/a/../../etc", &[("/", "/cg")]), paths(&[]));
         assert_eq!(v2("a/b", &[("/", "/cg")]), paths(&[]));
         assert_eq!(v2("", &[("/", "/cg")]), paths(&[]));
@@ -339,9 +280,8 @@ mod tests {
     fn mount_lines() {
         let none = Mount::parse(b"36 35 0:30 / /cg rw - cgroup2  rw").expect("empty source");
         assert_eq!((none.fs, none.super_options), (&b"cgroup2"[..], &b"rw"[..]));
-        let many =
-            Mount::parse(b"36 35 0:30 / /cg rw shared:1 master:2 x - cgroup none rw,cpu,cpuacct")
-                .expect("optional fields");
+        let many = Mount::parse(b"36 35 0:30 / /cg rw shared:1 master:2 x - cgroup none rw,cpu,cpuacct")
+            .expect("optional fields");
         assert!(many.has_cpu(Version::V1) && !many.has_cpu(Version::V2));
         for bad in [
             "",

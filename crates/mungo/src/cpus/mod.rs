@@ -97,19 +97,6 @@ impl Roots {
     }
 }
 
-/// The default number of Ps for this process, now.
-///
-/// A runtime that also follows changes should build a [`QuotaWatch`] and take its first
-/// [`decision`](QuotaWatch::decision) instead: asking twice could miss a change in between.
-pub(crate) fn default_procs() -> Decision {
-    QuotaWatch::new().decision()
-}
-
-/// [`default_procs`] for the given files and number of CPUs.
-pub(crate) fn default_procs_in(roots: Roots, cpus: usize) -> Decision {
-    QuotaWatch::with_roots(roots, cpus).decision()
-}
-
 /// The rule: quota rounded up, at least [`QUOTA_FLOOR`], at most `cpus`, at least 1.
 fn procs_for(cpus: usize, quota: Option<f64>) -> usize {
     let procs = match quota {
@@ -126,10 +113,7 @@ fn procs_for(cpus: usize, quota: Option<f64>) -> usize {
 /// right one to ask, since workers inherit its mask; so is a monitor thread started by it, as long
 /// as no policy pins that thread.
 pub(crate) fn num_cpus() -> usize {
-    affinity_cpus()
-        .or_else(|| std::thread::available_parallelism().ok().map(Into::into))
-        .unwrap_or(1)
-        .max(1)
+    affinity_cpus().or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -147,17 +131,9 @@ fn affinity_cpus() -> Option<usize> {
         // which we borrow mutably for the call; `c_ulong` is what a `cpu_set_t` is made of, and
         // every bit pattern is a valid one.
         let rc = unsafe {
-            libc::sched_getaffinity(
-                0,
-                size_of_val(mask),
-                mask.as_mut_ptr().cast::<libc::cpu_set_t>(),
-            )
+            libc::sched_getaffinity(0, size_of_val(mask), mask.as_mut_ptr().cast::<libc::cpu_set_t>())
         };
-        if rc == 0 {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        }
+        if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     })
 }
 
@@ -245,10 +221,7 @@ mod rule_tests {
 
         #[test]
         fn gives_up_on_endless_einval_and_on_other_errors() {
-            assert_eq!(
-                count_mask(|_| Err(Error::from_raw_os_error(libc::EINVAL))),
-                None
-            );
+            assert_eq!(count_mask(|_| Err(Error::from_raw_os_error(libc::EINVAL))), None);
             let mut calls = 0;
             let denied = count_mask(|_| {
                 calls += 1;
@@ -260,21 +233,11 @@ mod rule_tests {
 
     #[test]
     fn display_says_why() {
-        let mut decision = Decision {
-            procs: 8,
-            cpus: 8,
-            quota: None,
-            source: Source::Cpus,
-        };
+        let mut decision = Decision { procs: 8, cpus: 8, quota: None, source: Source::Cpus };
         assert_eq!(decision.to_string(), "8 procs: 8 CPUs");
         decision.procs = 3;
         decision.quota = Some(2.5);
-        decision.source = Source::Quota {
-            file: "/c/cpu.max".into(),
-        };
-        assert_eq!(
-            decision.to_string(),
-            "3 procs: 8 CPUs, quota 2.50 by /c/cpu.max"
-        );
+        decision.source = Source::Quota { file: "/c/cpu.max".into() };
+        assert_eq!(decision.to_string(), "3 procs: 8 CPUs, quota 2.50 by /c/cpu.max");
     }
 }

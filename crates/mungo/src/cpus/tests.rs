@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Decision, QuotaWatch, Roots, Source, default_procs, default_procs_in, num_cpus};
+use super::{Decision, QuotaWatch, Roots, Source, num_cpus};
 
 const V2: &str = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 const V1: &str = "\
@@ -54,7 +54,7 @@ impl System {
     }
 
     fn decide(&self, cpus: usize) -> Decision {
-        default_procs_in(self.roots(), cpus)
+        QuotaWatch::with_roots(self.roots(), cpus).decision()
     }
 
     /// Asserts what 8 CPUs come to, and by which file (`None`: no quota at all).
@@ -64,9 +64,7 @@ impl System {
             procs,
             cpus: 8,
             quota: quota.map(|(limit, _)| limit),
-            source: quota.map_or(Source::Cpus, |(_, file)| Source::Quota {
-                file: self.path(file),
-            }),
+            source: quota.map_or(Source::Cpus, |(_, file)| Source::Quota { file: self.path(file) }),
         };
         assert_eq!(self.decide(8), want);
     }
@@ -113,73 +111,33 @@ fn of_equal_limits_the_innermost_is_named() {
 
 #[test]
 fn v1() {
-    let system = System::new(
-        "12:cpuset:/x\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/y\n",
-        V1,
-    );
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us",
-        "-1\n",
-    );
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_period_us",
-        "100000\n",
-    );
+    let system = System::new("12:cpuset:/x\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/y\n", V1);
+    system.set("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "-1\n");
+    system.set("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_period_us", "100000\n");
     system.set("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
     system.set("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
     system.expect(8, None);
 
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us",
-        "250000\n",
-    );
-    system.expect(
-        3,
-        Some((
-            2.5,
-            "/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us",
-        )),
-    );
+    system.set("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "250000\n");
+    system.expect(3, Some((2.5, "/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us")));
 
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us",
-        "100000\n",
-    );
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us",
-        "50000\n",
-    );
-    system.expect(
-        2,
-        Some((2.0, "/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us")),
-    );
+    system.set("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "100000\n");
+    system.set("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "50000\n");
+    system.expect(2, Some((2.0, "/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us")));
 }
 
 #[test]
 fn hybrid_with_cpu_on_v1() {
-    let system = System::new(
-        "4:cpu,cpuacct:/one\n1:name=systemd:/y\n0::/two\n",
-        &format!("{UNIFIED}{V1}"),
-    );
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/one/cpu.cfs_quota_us",
-        "500000\n",
-    );
-    system.set(
-        "/sys/fs/cgroup/cpu,cpuacct/one/cpu.cfs_period_us",
-        "100000\n",
-    );
+    let system = System::new("4:cpu,cpuacct:/one\n1:name=systemd:/y\n0::/two\n", &format!("{UNIFIED}{V1}"));
+    system.set("/sys/fs/cgroup/cpu,cpuacct/one/cpu.cfs_quota_us", "500000\n");
+    system.set("/sys/fs/cgroup/cpu,cpuacct/one/cpu.cfs_period_us", "100000\n");
     system.set("/sys/fs/cgroup/unified/two/cgroup.procs", "1\n");
-    system.expect(
-        5,
-        Some((5.0, "/sys/fs/cgroup/cpu,cpuacct/one/cpu.cfs_quota_us")),
-    );
+    system.expect(5, Some((5.0, "/sys/fs/cgroup/cpu,cpuacct/one/cpu.cfs_quota_us")));
 }
 
 #[test]
 fn hybrid_with_cpu_on_v2() {
-    let mounts =
-        format!("{UNIFIED}31 30 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n");
+    let mounts = format!("{UNIFIED}31 30 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n");
     let system = System::new("4:cpuset:/one\n0::/two\n", &mounts);
     system.set("/sys/fs/cgroup/unified/two/cpu.max", "500000 100000\n");
     system.expect(5, Some((5.0, "/sys/fs/cgroup/unified/two/cpu.max")));
@@ -214,15 +172,8 @@ fn fractions_and_bounds() {
         system.set("/sys/fs/cgroup/cpu.max", max);
         let decision = system.decide(cpus);
         assert_eq!((decision.procs, decision.cpus), (procs, cpus), "{max:?}");
-        assert_eq!(
-            decision.source != Source::Cpus,
-            by_quota,
-            "{max:?} on {cpus}"
-        );
-        assert!(
-            decision.quota.is_some(),
-            "also told when it decides nothing"
-        );
+        assert_eq!(decision.source != Source::Cpus, by_quota, "{max:?} on {cpus}");
+        assert!(decision.quota.is_some(), "also told when it decides nothing");
     }
 }
 
@@ -238,10 +189,7 @@ fn container_in_the_hosts_namespace() {
     system.expect(3, Some((3.0, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")));
 
     // A cgroup of our own inside the container.
-    system.set(
-        "/proc/self/cgroup",
-        "4:cpu,cpuacct:/kubepods/pod1/c1/inner\n",
-    );
+    system.set("/proc/self/cgroup", "4:cpu,cpuacct:/kubepods/pod1/c1/inner\n");
     system.expect(3, Some((3.0, "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")));
     system.set("/sys/fs/cgroup/cpu/inner/cpu.cfs_quota_us", "200000\n");
     system.set("/sys/fs/cgroup/cpu/inner/cpu.cfs_period_us", "100000\n");
@@ -259,10 +207,7 @@ fn container_in_its_own_namespace() {
     system.expect(4, Some((4.0, "/sys/fs/cgroup/cpu.max")));
     system.set("/proc/self/cgroup", "0::/../..\n");
     system.expect(8, None);
-    system.set(
-        "/proc/self/mountinfo",
-        V2.replace("0:26 / ", "0:26 /../../.. "),
-    );
+    system.set("/proc/self/mountinfo", V2.replace("0:26 / ", "0:26 /../../.. "));
     system.expect(4, Some((4.0, "/sys/fs/cgroup/cpu.max")));
 }
 
@@ -319,25 +264,12 @@ fn malformed_files_limit_nothing() {
 fn malformed_proc_files_limit_nothing() {
     let system = System::new("", V2);
     system.set("/sys/fs/cgroup/cpu.max", "300000 100000\n");
-    for cgroup in [
-        &b"0"[..],
-        b"0:",
-        b"0::",
-        b":::::",
-        b"\n\n\n",
-        b"0::relative\n",
-        b"\xff:\xff:\xff",
-    ] {
+    for cgroup in [&b"0"[..], b"0:", b"0::", b":::::", b"\n\n\n", b"0::relative\n", b"\xff:\xff:\xff"] {
         system.set("/proc/self/cgroup", cgroup);
         system.expect(8, None);
     }
     system.set("/proc/self/cgroup", "garbage\n0::/\n");
-    for mountinfo in [
-        "x",
-        "29 23",
-        " - - - - - - - -",
-        "29 23 0:26 root /sys/fs/cgroup rw - cgroup2 c rw\n",
-    ] {
+    for mountinfo in ["x", "29 23", " - - - - - - - -", "29 23 0:26 root /sys/fs/cgroup rw - cgroup2 c rw\n"] {
         system.set("/proc/self/mountinfo", mountinfo);
         system.expect(8, None);
     }
@@ -366,23 +298,12 @@ fn poll_tells_changes_of_the_quota() {
     // A limit appears above us, where there was no file before.
     system.set("/sys/fs/cgroup/cpu.max", "300000 100000\n");
     let file = system.path("/sys/fs/cgroup/cpu.max");
-    assert_eq!(
-        watch.poll_with(8).expect("changed").source,
-        Source::Quota { file }
-    );
+    assert_eq!(watch.poll_with(8).expect("changed").source, Source::Quota { file });
 
     system.set("/sys/fs/cgroup/cpu.max", "max 100000\n");
     system.remove("/sys/fs/cgroup/a/cpu.max");
     let change = watch.poll_with(8).expect("changed");
-    assert_eq!(
-        change,
-        Decision {
-            procs: 8,
-            cpus: 8,
-            quota: None,
-            source: Source::Cpus
-        }
-    );
+    assert_eq!(change, Decision { procs: 8, cpus: 8, quota: None, source: Source::Cpus });
 }
 
 #[test]
@@ -391,10 +312,7 @@ fn poll_tells_changes_of_the_affinity() {
     system.set("/sys/fs/cgroup/a/cpu.max", "400000 100000\n");
     let mut watch = QuotaWatch::with_roots(system.roots(), 8);
     let change = watch.poll_with(3).expect("fewer CPUs than quota");
-    assert_eq!(
-        (change.procs, change.cpus, change.source),
-        (3, 3, Source::Cpus)
-    );
+    assert_eq!((change.procs, change.cpus, change.source), (3, 3, Source::Cpus));
     assert_eq!(watch.poll_with(16).expect("quota again").procs, 4);
     assert_eq!(watch.poll_with(12), None);
     assert_eq!(watch.decision().cpus, 12);
@@ -410,10 +328,7 @@ fn poll_follows_a_move() {
 
     system.set("/proc/self/cgroup", "0::/b/c\n");
     let file = system.path("/sys/fs/cgroup/b/c/cpu.max");
-    assert_eq!(
-        watch.poll_with(8).expect("moved").source,
-        Source::Quota { file }
-    );
+    assert_eq!(watch.poll_with(8).expect("moved").source, Source::Quota { file });
     assert_eq!(watch.poll_with(8), None);
 
     // Unreadable for once: we are still where we were.
@@ -431,8 +346,7 @@ fn forbidden_files_limit_nothing_and_are_asked_for_once() {
     let system = System::new("0::/\n", V2);
     system.set("/sys/fs/cgroup/cpu.max", "300000 100000\n");
     let mountinfo = system.path("/proc/self/mountinfo");
-    let allow =
-        |mode| fs::set_permissions(&mountinfo, fs::Permissions::from_mode(mode)).expect("chmod");
+    let allow = |mode| fs::set_permissions(&mountinfo, fs::Permissions::from_mode(mode)).expect("chmod");
     allow(0o000);
     if fs::File::open(&mountinfo).is_ok() {
         return; // root may read anything
@@ -460,11 +374,8 @@ fn without_a_move_nothing_is_looked_up_or_allocated_again() {
 
 #[test]
 fn the_real_system_has_an_answer() {
-    let decision = default_procs();
-    assert!(
-        (1..=decision.cpus).contains(&decision.procs),
-        "{decision:?}"
-    );
+    let decision = QuotaWatch::new().decision();
+    assert!((1..=decision.cpus).contains(&decision.procs), "{decision:?}");
     assert_eq!(decision.cpus, num_cpus());
     assert_eq!(QuotaWatch::new().poll(), None);
 }

@@ -63,18 +63,13 @@ impl QuotaWatch {
     pub(crate) fn decision(&self) -> Decision {
         let unlimited = procs_for(self.cpus, None);
         let source = match self.tightest {
-            Some((level, _)) if self.procs < unlimited => Source::Quota {
-                file: self.levels[level].file().to_owned(),
-            },
+            Some((level, _)) if self.procs < unlimited => {
+                Source::Quota { file: self.levels[level].file().to_owned() }
+            }
             _ => Source::Cpus,
         };
         let quota = self.tightest.map(|(_, limit)| limit);
-        Decision {
-            procs: self.procs,
-            cpus: unlimited,
-            quota,
-            source,
-        }
+        Decision { procs: self.procs, cpus: unlimited, quota, source }
     }
 
     /// Looks again, from the calling thread; `Some` if the number of Ps differs from what the last

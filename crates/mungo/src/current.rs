@@ -1,0 +1,142 @@
+//! "Who am I": the only place that asks.
+//!
+//! With own thread-locals the current G is a plain thread-local, written once when the goroutine starts: it
+//! migrates with it. With shared ones it is the thread's, written at each switch, and must be read by a
+//! function that is never inlined, because the compiler may keep the address of a thread-local
+//! across a switch.
+
+use crate::sched::g::{G, Switch};
+use crate::sched::m::M;
+use crate::sched::p::{P, PREEMPT};
+use crate::sched::shared::Shared;
+use crate::stack::tls;
+use std::cell::Cell;
+use std::ptr::null;
+use std::sync::atomic::{
+    AtomicU8,
+    Ordering::{Acquire, Relaxed},
+};
+
+thread_local! {
+    static CURRENT: Cell<*const G> = const { Cell::new(null()) };
+}
+
+/// 0: not asked yet.
+static MODE: AtomicU8 = AtomicU8::new(0);
+const OWN: u8 = 1;
+const SHARED: u8 = 2;
+
+/// Whether goroutines have their own thread-locals in this process.
+#[inline]
+pub(crate) fn own_tls() -> bool {
+    match MODE.load(Relaxed) {
+        OWN => true,
+        SHARED => false,
+        _ => {
+            MODE.store(if tls::layout().is_ok() { OWN } else { SHARED }, Relaxed);
+            tls::layout().is_ok()
+        }
+    }
+}
+
+/// The calling goroutine.
+#[inline]
+pub(crate) fn g() -> Option<&'static G> {
+    let g = if MODE.load(Relaxed) == OWN { CURRENT.get() } else { g_of_thread() };
+    // SAFETY: Gs are never freed.
+    unsafe { g.as_ref() }
+}
+
+#[inline(never)]
+fn g_of_thread() -> *const G {
+    CURRENT.try_with(Cell::get).unwrap_or(null())
+}
+
+/// Own thread-locals: by a goroutine when it starts. Shared ones: by its worker at each switch.
+#[inline(never)]
+pub(crate) fn set(g: *const G) {
+    CURRENT.set(g);
+}
+
+/// A goroutine inside the runtime, with its M and P: nobody takes the P away before this is dropped.
+pub(crate) struct Running {
+    g: &'static G,
+    m: *const M,
+    p: *const P,
+}
+
+impl Running {
+    /// Enters the runtime; `None` on a plain thread.
+    #[inline]
+    pub(crate) fn enter() -> Option<Running> {
+        let g = g()?;
+        // The M can only change while the goroutine is suspended, which it is not.
+        let m = g.m.load(Relaxed);
+        // SAFETY: the M that runs this goroutine.
+        let p = unsafe {
+            (*m).enter_runtime();
+            (*m).p.load(Acquire)
+        };
+        debug_assert!(!p.is_null());
+        Some(Running { g, m, p })
+    }
+
+    #[inline]
+    pub(crate) fn g(&self) -> &'static G {
+        self.g
+    }
+
+    #[inline]
+    pub(crate) fn m(&self) -> &M {
+        // SAFETY: see `enter`.
+        unsafe { &*self.m }
+    }
+
+    #[inline]
+    pub(crate) fn p(&self) -> &P {
+        // SAFETY: ours while in the runtime; Ps live as long as the runtime.
+        unsafe { &*self.p }
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        self.g.shared()
+    }
+
+    /// Switches to the worker, and leaves the runtime when the goroutine is resumed, perhaps on another M.
+    #[inline]
+    pub(crate) fn suspend(self, why: Switch) {
+        let g = self.g;
+        std::mem::forget(self);
+        // SAFETY: we are this goroutine, and in the runtime.
+        unsafe {
+            debug_assert_eq!((*g.m.load(Relaxed)).in_runtime.load(Relaxed), 1);
+            g.suspend(why);
+            (*g.m.load(Relaxed)).leave_runtime();
+        }
+    }
+
+    /// Suspends if the time slice is over.
+    #[cold]
+    fn yield_if_outermost(&self) {
+        if self.m().in_runtime.load(Relaxed) == 1 {
+            Running { g: self.g, m: self.m, p: self.p }.suspend(Switch::Hungry);
+            self.g_m().enter_runtime();
+        }
+    }
+
+    fn g_m(&self) -> &M {
+        // SAFETY: the M that runs us now.
+        unsafe { &*self.g.m.load(Relaxed) }
+    }
+}
+
+impl Drop for Running {
+    #[inline]
+    fn drop(&mut self) {
+        if self.p().flags.load(Relaxed) & PREEMPT != 0 {
+            self.yield_if_outermost();
+        }
+        self.g_m().leave_runtime();
+    }
+}

@@ -1,0 +1,161 @@
+//! A handle to a goroutine, and what the calling one can do: park, yield, stay on its thread.
+
+use crate::current::{self, Running};
+use crate::sched::bound;
+use crate::sched::g::{GRef, Switch, TOKEN_EMPTY, TOKEN_PARKED, TOKEN_SET, WaitReason};
+use crate::sched::park;
+use crate::sys::clock;
+use crate::time;
+use std::marker::PhantomData;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// A handle to a goroutine, or to a plain thread that asked for itself.
+#[derive(Clone, Debug)]
+pub struct Goroutine(Who);
+
+#[derive(Clone, Debug)]
+enum Who {
+    Goroutine { g: GRef, id: u64 },
+    Thread { thread: Thread, id: u64 },
+}
+
+/// Identifies a goroutine within its runtime; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GoroutineId(u64);
+
+/// Ids of plain threads have this bit.
+const THREAD: u64 = 1 << 63;
+
+impl GoroutineId {
+    /// The number.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for GoroutineId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 & THREAD {
+            0 => write!(f, "{}", self.0),
+            _ => write!(f, "thread-{}", self.0 & !THREAD),
+        }
+    }
+}
+
+impl From<GRef> for Goroutine {
+    fn from(g: GRef) -> Self {
+        let id = g.id.load(Relaxed);
+        Goroutine(Who::Goroutine { g, id })
+    }
+}
+
+impl Goroutine {
+    /// Its id. Ids of plain threads are apart from those of goroutines.
+    pub fn id(&self) -> GoroutineId {
+        match self.0 {
+            Who::Goroutine { id, .. } | Who::Thread { id, .. } => GoroutineId(id),
+        }
+    }
+
+    /// Its name, if it was given one.
+    pub fn name(&self) -> Option<&str> {
+        match &self.0 {
+            Who::Goroutine { g, .. } => g.name(),
+            Who::Thread { thread, .. } => thread.name(),
+        }
+    }
+
+    /// Ends its [`park`], or lets its next one return at once. As [`std::thread::Thread::unpark`].
+    pub fn unpark(&self) {
+        match &self.0 {
+            Who::Thread { thread, .. } => thread.unpark(),
+            Who::Goroutine { g, .. } => {
+                // ORDERING: Release to `park`'s Acquire; whoever takes PARKED away wakes.
+                if g.token.swap(TOKEN_SET, AcqRel) == TOKEN_PARKED {
+                    park::ready(g.ptr());
+                }
+            }
+        }
+    }
+}
+
+/// The calling goroutine, or plain thread.
+pub fn current() -> Goroutine {
+    match current::g() {
+        Some(g) => GRef::new(g).into(),
+        None => {
+            static NEXT: AtomicU64 = AtomicU64::new(1);
+            thread_local! {
+                static ID: u64 = NEXT.fetch_add(1, Relaxed) | THREAD;
+            }
+            Goroutine(Who::Thread { thread: std::thread::current(), id: ID.with(|id| *id) })
+        }
+    }
+}
+
+/// Blocks until [`Goroutine::unpark`]. May return for no reason, as [`std::thread::park`].
+///
+/// ```
+/// let sleeper = mungo::go(|| mungo::park());
+/// sleeper.goroutine().unpark();
+/// sleeper.join().unwrap();
+/// ```
+pub fn park() {
+    let Some(g) = current::g() else { return std::thread::park() };
+    // ORDERING: AcqRel: take a token that is there, or say that we park; pairs with `unpark`.
+    if g.token.compare_exchange(TOKEN_EMPTY, TOKEN_PARKED, AcqRel, Acquire).is_ok() {
+        park::park_current(WaitReason::Park);
+    }
+    g.token.store(TOKEN_EMPTY, Release);
+}
+
+/// As [`park`], for at most `timeout`.
+pub fn park_timeout(timeout: Duration) {
+    let Some(g) = current::g() else { return std::thread::park_timeout(timeout) };
+    // ORDERING: as `park`.
+    if g.token.compare_exchange(TOKEN_EMPTY, TOKEN_PARKED, AcqRel, Acquire).is_ok() {
+        time::park_until(g, clock::after_ns(timeout));
+    }
+    g.token.store(TOKEN_EMPTY, Release);
+}
+
+/// Lets others run; the caller goes to the back of its P's queue.
+///
+/// On a plain thread this is [`std::thread::yield_now`].
+#[inline]
+pub fn yield_now() {
+    match Running::enter() {
+        Some(running) => running.suspend(Switch::Yield),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// While it lives, the goroutine stays on its thread, and no other goroutine runs there. Locks nest.
+#[derive(Debug)]
+#[must_use = "the goroutine may leave its thread as soon as this is dropped"]
+pub struct OsThreadGuard(PhantomData<*const ()>);
+
+/// Binds the calling goroutine to its OS thread, as Go's `runtime.LockOSThread`: for C libraries and kernel interfaces
+/// that care which thread calls them.
+///
+/// A goroutine that ends without dropping the guard (by [`std::mem::forget`]) takes its thread with it.
+/// On a plain thread this does nothing.
+pub fn lock_os_thread() -> OsThreadGuard {
+    if let Some(running) = Running::enter() {
+        bound::lock(&running);
+    }
+    OsThreadGuard(PhantomData)
+}
+
+impl Drop for OsThreadGuard {
+    fn drop(&mut self) {
+        if let Some(running) = Running::enter() {
+            bound::unlock(running.g());
+        }
+    }
+}

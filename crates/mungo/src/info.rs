@@ -1,0 +1,58 @@
+//! What a runtime is made of.
+
+use crate::sched::shared::Shared;
+use crate::stack::tls;
+
+/// Whose thread-locals a goroutine sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ThreadLocals {
+    /// Its own: they migrate with it. `thread_local!`, `errno`, `std::thread::current()` are as in a thread.
+    Own,
+    /// Those of the thread that it happens to run on; the reason why.
+    Shared(&'static str),
+}
+
+/// A description of a runtime, by [`Runtime::info`](crate::Runtime::info).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Info {
+    /// mungo's version.
+    pub version: &'static str,
+    /// How many goroutines may run at the same time.
+    pub procs: usize,
+    /// CPUs in the affinity mask when the runtime started.
+    pub cpus: usize,
+    /// The CPU quota of the cgroup when the runtime started, in CPUs.
+    pub cpu_quota: Option<f64>,
+    /// Why there are so many procs, in words.
+    pub procs_source: String,
+    /// Whose thread-locals goroutines see.
+    pub thread_locals: ThreadLocals,
+    /// The most threads for goroutines.
+    pub max_threads: usize,
+    /// How long a goroutine may run while others wait.
+    pub time_slice: std::time::Duration,
+}
+
+impl Info {
+    pub(crate) fn of(shared: &Shared) -> Info {
+        let config = &shared.config;
+        Info {
+            version: env!("CARGO_PKG_VERSION"),
+            procs: shared.procs() as usize,
+            cpus: config.decision.cpus,
+            cpu_quota: config.decision.quota,
+            procs_source: match config.procs_by_hand {
+                true => "set by hand".to_owned(),
+                false => config.decision.to_string(),
+            },
+            thread_locals: match tls::layout() {
+                Ok(_) => ThreadLocals::Own,
+                Err(why) => ThreadLocals::Shared(why),
+            },
+            max_threads: config.max_threads as usize,
+            time_slice: std::time::Duration::from_nanos(config.time_slice_ns),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The first and last frames of a goroutine.
+
+use super::g::{DETACHED, G, Switch};
+use super::park::Waiter;
+use crate::current::{self, Running};
+use crate::stack::coro::Suspender;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// What the coroutine runs: from the first resume to the end of the goroutine.
+pub(super) fn main(suspender: Suspender<Switch>, g: usize) {
+    // SAFETY: the G that `start_on` passed; it lives until its worker finishes it.
+    let g = unsafe { &*(g as *const G) };
+    g.set_suspender(suspender);
+    current::set(g);
+    // SAFETY: the M that resumed us; from here on it is in the goroutine's code.
+    unsafe { (*g.m.load(Relaxed)).leave_runtime() };
+    // SAFETY: prepared together with its storage.
+    unsafe { g.entry()(g) };
+    end(g);
+}
+
+/// Runs the closure, stores the result, and ends the goroutine's thread-locals.
+///
+/// # Safety
+/// The storage of `g` holds an `F`.
+pub(super) unsafe fn run<F, T>(g: &G)
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    // SAFETY: by the caller, twice: the closure out, the result in.
+    unsafe {
+        let f = g.take::<F>();
+        let result = catch_unwind(AssertUnwindSafe(f));
+        g.put::<std::thread::Result<T>>(result);
+        g.set_drop_result(Some(drop_result::<T>));
+        // Nobody will ask: drop it here, where it was made and while its thread-locals are there.
+        if g.join.load(Acquire) == DETACHED {
+            g.discard_result();
+        }
+        if let Some(slot) = g.slot()
+            && current::own_tls()
+        {
+            slot.run_tls_destructors();
+        }
+    }
+}
+
+/// Publishes the end. Not generic, not inlined into each goroutine's code.
+fn end(g: &G) {
+    let had_result = g.has_result();
+    let joiner = g.complete();
+    // The handle was dropped at the last moment and left the result to us: its drop may have used thread-locals.
+    if had_result && !g.has_result() && joiner.is_none() && current::own_tls() {
+        // SAFETY: still on this goroutine, at its end. Nobody took the result: it was detached.
+        unsafe { g.slot().expect("a running goroutine has a stack").run_tls_destructors() };
+    }
+    let running = Running::enter().expect("a goroutine");
+    if let Some(joiner) = joiner {
+        // SAFETY: it is ours by the swap in `complete`.
+        unsafe { Waiter::wake(joiner) };
+    }
+    // SAFETY: a scope waits until each of its goroutines has left it.
+    if let Some(scope) = unsafe { g.scope.get().as_ref() } {
+        scope.leave();
+    }
+    // The coroutine ends inside the runtime: its worker goes on from there.
+    std::mem::forget(running);
+}
+
+unsafe fn drop_result<T>(g: &G) {
+    // SAFETY: `run` put it there and nobody took it.
+    let result = unsafe { g.take::<std::thread::Result<T>>() };
+    if let Err(payload) = &result {
+        // SAFETY: a scope lives as long as its goroutines and the handles to them.
+        match unsafe { g.scope.get().as_ref() } {
+            Some(scope) => scope.note_panic(),
+            None => report_detached_panic(g, payload.as_ref()),
+        }
+    }
+    if catch_unwind(AssertUnwindSafe(|| drop(result))).is_err() {
+        eprintln!("mungo: fatal: the result of goroutine {} panicked when it was dropped", describe(g));
+        std::process::abort();
+    }
+}
+
+/// The panic hook has printed the message and the place of the panic; nobody joins, so say whose it was.
+#[cold]
+fn report_detached_panic(g: &G, payload: &(dyn Any + Send)) {
+    let message = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("Box<dyn Any>");
+    eprintln!("mungo: goroutine {} panicked and nobody joins it: {message}", describe(g));
+}
+
+/// `7 'name' (spawned at src/main.rs:10:5)`
+pub(crate) fn describe(g: &G) -> String {
+    let id = g.id.load(Relaxed);
+    let place = g.place();
+    match g.name() {
+        Some(name) => format!("{id} '{name}' (spawned at {place})"),
+        None => format!("{id} (spawned at {place})"),
+    }
+}

@@ -1,0 +1,292 @@
+//! Where work comes from: one function a source, in Go's order.
+
+use super::g::{G, GPtr};
+use super::m::M;
+use super::p::{P, PREEMPT, RETIRE};
+use super::shared::Shared;
+use crate::sys::clock;
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// The global queue comes first at every so many ticks, so that two goroutines that respawn each other cannot
+/// keep a P from it. Go's number.
+const GLOBAL_EVERY: u32 = 61;
+/// Rounds over all Ps before a thief gives up; `runnext` only in the last.
+const STEAL_ROUNDS: usize = 4;
+
+/// A goroutine to run, and whether it inherits the time slice.
+pub(crate) type Found = (GPtr, bool);
+
+fn own(g: *mut G) -> GPtr {
+    GPtr::new(g).expect("queues hold no null")
+}
+
+/// The next goroutine of this P, without a lock: `None` means "look properly".
+#[inline]
+pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
+    if p.flags.load(Relaxed) != 0 || (global_turn(p) && shared.global_len() != 0) || timer_is_due(p) {
+        return None;
+    }
+    p.runq.pop().map(|(g, inherit)| (own(g), inherit))
+}
+
+#[inline]
+fn global_turn(p: &P) -> bool {
+    p.tick.load(Relaxed).is_multiple_of(GLOBAL_EVERY)
+}
+
+#[inline]
+fn timer_is_due(p: &P) -> bool {
+    let next = p.timers.next_ns();
+    next != u64::MAX && next <= clock::now_ns()
+}
+
+/// Finds a goroutine to run; sleeps if there is none. `None`: the runtime stops, the thread ends.
+///
+/// The M is on its own thread-locals. It has a P when this is called or sleeps until it gets one.
+pub(crate) fn runnable(m: &'static M) -> Option<Found> {
+    let shared: &Shared = &m.shared;
+    loop {
+        if m.doomed.get() {
+            return None;
+        }
+        let Some(p) = m.p() else {
+            if !sleep(m, u64::MAX) {
+                return None;
+            }
+            continue;
+        };
+        let p: &'static P = extend(p);
+        if p.flags.load(Relaxed) != 0 && !obey(m, p) {
+            continue;
+        }
+        if shared.stopping.load(Relaxed) {
+            release_p(m, p);
+            return None;
+        }
+        if let Some(found) = look(m, p) {
+            if m.is_spinning() {
+                stop_spinning_with_work(m);
+            }
+            return Some(found);
+        }
+        if let Some(found) = go_idle(m, p) {
+            return found;
+        }
+    }
+}
+
+/// Ps live as long as the runtime, which each M holds.
+fn extend(p: &P) -> &'static P {
+    // SAFETY: as said.
+    unsafe { &*std::ptr::from_ref(p) }
+}
+
+/// Does what the flags say. `false`: the P is gone.
+#[cold]
+fn obey(m: &'static M, p: &'static P) -> bool {
+    let flags = p.flags.fetch_and(!PREEMPT, Relaxed);
+    if flags & PREEMPT != 0 {
+        // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
+        if let Err(overflow) = p.runq.demote_next() {
+            super::park::spill(p, &m.shared, overflow);
+        }
+    }
+    if flags & RETIRE != 0 {
+        drop_spinning(m);
+        m.p.store(null_mut(), Relaxed);
+        m.shared.retire(p);
+        return false;
+    }
+    true
+}
+
+/// All sources once.
+fn look(m: &'static M, p: &'static P) -> Option<Found> {
+    let shared: &Shared = &m.shared;
+    if timer_is_due(p) {
+        crate::time::run_due(p, shared, &p.timers, clock::now_ns());
+    }
+    if global_turn(p)
+        && let Some(g) = shared.take_global(p, false)
+    {
+        return Some((g, false));
+    }
+    if let Some((g, inherit)) = p.runq.pop() {
+        return Some((own(g), inherit));
+    }
+    if let Some(g) = shared.take_global(p, true) {
+        return Some((g, false));
+    }
+    if m.is_spinning() || shared.counts.start_spinning(shared.procs()) {
+        m.set_spinning(true);
+        return steal(m, p);
+    }
+    None
+}
+
+/// Half of somebody's ring, from a random start; in the last round timers and `runnext` too.
+fn steal(m: &'static M, p: &'static P) -> Option<Found> {
+    let shared: &Shared = &m.shared;
+    let n = shared.procs() as u64;
+    for round in 0..STEAL_ROUNDS {
+        let last = round + 1 == STEAL_ROUNDS;
+        let start = m.random();
+        for i in 0..n {
+            let victim = shared.p((start.wrapping_add(i) % n) as u32);
+            if victim.id == p.id {
+                continue;
+            }
+            if last && timer_is_due(victim) {
+                crate::time::run_due(p, shared, &victim.timers, clock::now_ns());
+                if let Some((g, inherit)) = p.runq.pop() {
+                    return Some((own(g), inherit));
+                }
+            }
+            p.counters.steal_attempts.add(1);
+            if let Some(g) = victim.runq.steal_into(&p.runq, last) {
+                p.counters.steals.add(1);
+                return Some((own(g), false));
+            }
+        }
+    }
+    None
+}
+
+/// A spinning M found work: if it was the last to look, somebody else must, should there be more.
+fn stop_spinning_with_work(m: &M) {
+    m.set_spinning(false);
+    // ORDERING: SeqCst in `stop_spinning`: submitters that saw us spin woke nobody; so look after it.
+    if m.shared.counts.stop_spinning() && (m.shared.any_work() || timers_unwatched(&m.shared)) {
+        m.shared.wake_one();
+    }
+}
+
+fn drop_spinning(m: &M) {
+    if m.is_spinning() {
+        stop_spinning_with_work(m);
+    }
+}
+
+/// There are timers and no M sleeps for them.
+fn timers_unwatched(shared: &Shared) -> bool {
+    // ORDERING: SeqCst: see `time::add`.
+    shared.sleep_until_ns.load(SeqCst) == u64::MAX && shared.next_timer_ns() != u64::MAX
+}
+
+fn release_p(m: &M, p: &'static P) {
+    m.p.store(null_mut(), Relaxed);
+    let mut synced = m.shared.synced.lock();
+    m.shared.put_idle_locked(&mut synced, p);
+    drop(synced);
+    drop_spinning(m);
+}
+
+/// Nothing found: gives the P up, looks once more, sleeps. `Some(None)`: the runtime stops.
+fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
+    let shared: &Shared = &m.shared;
+    let mut synced = shared.synced.lock();
+    if p.flags.load(Relaxed) != 0 {
+        return None; // obey first
+    }
+    if let Some(g) = shared.take_global_locked(&mut synced, p, true) {
+        drop(synced);
+        drop_spinning(m);
+        return Some(Some((g, false)));
+    }
+    m.p.store(null_mut(), Relaxed);
+    shared.put_idle_locked(&mut synced, p);
+    drop(synced);
+
+    if m.is_spinning() {
+        m.set_spinning(false);
+        _ = shared.counts.stop_spinning();
+        // Work submitted while we span woke nobody: look again, as the very last step (sched/README.md).
+        if shared.any_work()
+            && let Some(p) = shared.take_idle_p()
+        {
+            m.p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
+            m.set_spinning(true);
+            shared.counts.must_spin();
+            return None;
+        }
+    }
+    match sleep(m, shared.next_timer_ns()) {
+        true => None,
+        false => Some(None),
+    }
+}
+
+/// Sleeps on the list of idle Ms, until it is given a P, or takes one when the first timer is due.
+/// `false`: the runtime stops, or there are more idle Ms than anybody needs.
+fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
+    let shared: &Shared = &m.shared;
+    let Some(deadline) = join_sleepers(m, first_timer_ns) else { return false };
+    loop {
+        let keeper = deadline != u64::MAX;
+        let until = if keeper { deadline } else { clock::now_ns() + IDLE_LIFE_NS };
+        let woken = m.sleep(Some(until));
+        if keeper {
+            // ORDERING: above. If it is another number, an earlier riser took over, or a later one.
+            _ = shared.sleep_until_ns.compare_exchange(deadline, u64::MAX, SeqCst, Relaxed);
+        }
+        if woken {
+            return accept(m);
+        }
+        let mut synced = shared.synced.lock();
+        let Some(at) = synced.idle_ms.iter().position(|other| other.id == m.id) else {
+            // Somebody took us from the list and is about to wake us.
+            drop(synced);
+            m.sleep(None);
+            return accept(m);
+        };
+        if keeper {
+            synced.idle_ms.swap_remove(at);
+            drop(synced);
+            take_p_for_timers(m);
+            return true;
+        }
+        if synced.idle_ms.len() > KEEP_IDLE {
+            synced.idle_ms.swap_remove(at);
+            return false;
+        }
+    }
+}
+
+/// Gets on the list. Returns when to get up for a timer (`u64::MAX`: another M does), or `None` to end.
+fn join_sleepers(m: &'static M, first_timer_ns: u64) -> Option<u64> {
+    let shared: &Shared = &m.shared;
+    let mut synced = shared.synced.lock();
+    if shared.stopping.load(Relaxed) {
+        return None;
+    }
+    synced.idle_ms.push(m);
+    if first_timer_ns >= shared.sleep_until_ns.load(Relaxed) {
+        return Some(u64::MAX);
+    }
+    // ORDERING: SeqCst: publish until when we sleep, then look at the heaps again: see `time::add`.
+    shared.sleep_until_ns.store(first_timer_ns, SeqCst);
+    let deadline = first_timer_ns.min(shared.next_timer_ns());
+    shared.sleep_until_ns.store(deadline, SeqCst); // ORDERING: above
+    Some(deadline)
+}
+
+/// A timer is due: run it, with any idle P. If none is idle, the Ps are awake and look for themselves.
+fn take_p_for_timers(m: &M) {
+    if let Some(p) = m.shared.take_idle_p() {
+        m.p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
+        m.set_spinning(true);
+        m.shared.counts.must_spin();
+    }
+}
+
+/// Takes the P that the waker left. `false`: there is none, the runtime stops.
+fn accept(m: &M) -> bool {
+    let p = m.next_p.swap(null_mut(), Acquire);
+    m.p.store(p, Relaxed);
+    !p.is_null()
+}
+
+/// So long an idle M waits for work before it ends, if there are more than [`KEEP_IDLE`].
+const IDLE_LIFE_NS: u64 = 5_000_000_000;
+const KEEP_IDLE: usize = 4;

@@ -1,0 +1,474 @@
+//! G: a goroutine.
+//!
+//! Gs are pooled and never freed, so a stale pointer is at worst a pointer to another goroutine,
+//! and all of them can be listed. A G is kept by a count of handles; the runtime holds one from
+//! spawn to end.
+//!
+//! The closure and later the result live in the G itself if they are small. The stack is given to
+//! a G when it first runs.
+//!
+//! | status    | who owns the G           | next                                             |
+//! |-----------|--------------------------|--------------------------------------------------|
+//! | Idle      | the pool, or a spawner   | Runnable                                         |
+//! | Runnable  | a run queue              | Running, by the M that dequeued it               |
+//! | Running   | its M                    | Waiting, Runnable (yield), Dead, Notified        |
+//! | Notified  | its M                    | Running: woken before it had parked              |
+//! | Waiting   | nobody; one waker        | Runnable, by [`notify`](G::notify)               |
+//! | Dead      | its handles              | Idle, when the last handle is gone               |
+
+use super::m::M;
+use super::shared::Shared;
+use super::wake::{Wake, WakeState};
+use crate::scope::ScopeData;
+use crate::stack::Slot;
+use crate::stack::coro::{Coro, Suspender};
+use crate::stack::slab::Class;
+use crate::sys::Lock;
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::panic::Location;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+pub(crate) use super::reason::WaitReason;
+
+/// What a goroutine tells its worker when it suspends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// To the back of the P's ring.
+    Yield,
+    /// To the back of the global queue: its slice is over.
+    Hungry,
+    /// Until somebody wakes it.
+    Park,
+}
+
+/// Closures and results up to this size need no allocation.
+const INLINE_WORDS: usize = 8;
+type Storage = [MaybeUninit<usize>; INLINE_WORDS];
+
+/// `G::join`: nobody waits yet. Any other value but [`DONE`] and [`DETACHED`] is a `*const Waiter`.
+pub(crate) const NO_JOINER: usize = 0;
+pub(crate) const DONE: usize = 1;
+pub(crate) const DETACHED: usize = 2;
+
+/// `G::token`, for `park` and `unpark`.
+pub(crate) const TOKEN_EMPTY: u32 = 0;
+pub(crate) const TOKEN_SET: u32 = 1;
+pub(crate) const TOKEN_PARKED: u32 = 2;
+
+/// A goroutine.
+pub(crate) struct G {
+    pub(crate) state: WakeState,
+    /// Handles, and one for the runtime while it is alive.
+    refs: AtomicU32,
+    /// The M that runs it. Written by that M before it resumes the G; read by the G.
+    pub(crate) m: AtomicPtr<M>,
+    /// The thread pointer of its slot; 0 with shared thread-locals. Owner of the G.
+    pub(crate) thread_pointer: Cell<usize>,
+    /// Next in the global queue or in a list of free Gs. Owner of the list.
+    pub(crate) link: Cell<*mut G>,
+    coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
+    suspender: Cell<MaybeUninit<Suspender<Switch>>>,
+    /// Its stack, from the first run to the end. Owner of the G.
+    slot: Cell<Option<Slot>>,
+    /// Lowest address in use while it is suspended. Written before each suspension.
+    pub(crate) saved_sp: Cell<usize>,
+    entry: Cell<Option<unsafe fn(&G)>>,
+    /// How to drop what lies in `storage` after the end, if it is still there.
+    drop_result: Cell<Option<unsafe fn(&G)>>,
+    storage: UnsafeCell<Storage>,
+    pub(crate) join: AtomicUsize,
+    pub(crate) token: AtomicU32,
+    /// The M that it is bound to, or null: see `sched/bound.rs`.
+    pub(crate) bound: AtomicPtr<M>,
+    /// How often `lock_os_thread` was called. Its own.
+    pub(crate) lock_depth: Cell<u32>,
+    pub(crate) shared: Cell<*const Shared>,
+    pub(crate) id: AtomicU64,
+    pub(crate) class: Cell<Class>,
+    pub(crate) place: AtomicPtr<Location<'static>>,
+    pub(crate) reason: AtomicU8,
+    /// Coarse time of the last park or wake-up.
+    pub(crate) since_ns: AtomicU64,
+    /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
+    pub(crate) trimmed: AtomicBool,
+    name: Cell<Option<Arc<str>>>,
+    /// The scope that waits for it, or null. Set before it runs.
+    pub(crate) scope: Cell<*const ScopeData>,
+}
+
+// SAFETY: the cells belong to whoever owns the G (see the table); the rest are atomics.
+unsafe impl Send for G {}
+// SAFETY: as above.
+unsafe impl Sync for G {}
+
+impl G {
+    fn new() -> G {
+        G {
+            state: WakeState::new(),
+            refs: AtomicU32::new(0),
+            m: AtomicPtr::new(null_mut()),
+            thread_pointer: Cell::new(0),
+            link: Cell::new(null_mut()),
+            coro: UnsafeCell::new(MaybeUninit::uninit()),
+            suspender: Cell::new(MaybeUninit::uninit()),
+            slot: Cell::new(None),
+            saved_sp: Cell::new(0),
+            entry: Cell::new(None),
+            drop_result: Cell::new(None),
+            storage: UnsafeCell::new([MaybeUninit::uninit(); INLINE_WORDS]),
+            join: AtomicUsize::new(NO_JOINER),
+            token: AtomicU32::new(TOKEN_EMPTY),
+            bound: AtomicPtr::new(null_mut()),
+            lock_depth: Cell::new(0),
+            shared: Cell::new(std::ptr::null()),
+            id: AtomicU64::new(0),
+            class: Cell::new(Class::DEFAULT),
+            place: AtomicPtr::new(null_mut()),
+            reason: AtomicU8::new(WaitReason::None as u8),
+            since_ns: AtomicU64::new(0),
+            trimmed: AtomicBool::new(false),
+            name: Cell::new(None),
+            scope: Cell::new(std::ptr::null()),
+        }
+    }
+
+    // ---- spawn ----
+
+    /// Fills an idle G with `f`; two references exist afterwards: the runtime's and the handle's.
+    ///
+    /// # Safety
+    /// The caller owns the idle G. `f` and `T` outlive the goroutine (they are `'static`, or a scope waits).
+    pub(crate) unsafe fn prepare<F, T>(
+        &self,
+        f: F,
+        id: u64,
+        place: &'static Location<'static>,
+        name: Option<Arc<str>>,
+    ) where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        // SAFETY: the storage of an idle G is free.
+        unsafe { self.put(f) };
+        self.entry.set(Some(super::entry::run::<F, T>));
+        self.id.store(id, Relaxed);
+        self.place.store(std::ptr::from_ref(place).cast_mut(), Relaxed);
+        if name.is_some() {
+            self.name.set(name);
+        }
+        self.join.store(NO_JOINER, Relaxed);
+        self.token.store(TOKEN_EMPTY, Relaxed);
+        self.refs.store(2, Relaxed);
+        self.state.make_runnable();
+    }
+
+    /// Moves a value into the storage, by a box if it is large.
+    pub(crate) unsafe fn put<V>(&self, value: V) {
+        let at = self.storage.get();
+        // SAFETY: the caller owns the storage, which is free.
+        unsafe {
+            match fits::<V>() {
+                true => at.cast::<V>().write(value),
+                false => at.cast::<*mut V>().write(Box::into_raw(Box::new(value))),
+            }
+        }
+    }
+
+    /// Moves a value out of the storage.
+    pub(crate) unsafe fn take<V>(&self) -> V {
+        let at = self.storage.get();
+        // SAFETY: the caller owns the storage, which holds a `V` by `put`.
+        unsafe {
+            match fits::<V>() {
+                true => at.cast::<V>().read(),
+                false => *Box::from_raw(at.cast::<*mut V>().read()),
+            }
+        }
+    }
+
+    // ---- run ----
+
+    /// Gives the G its stack, before its first run.
+    pub(crate) fn start_on(&self, slot: Slot) {
+        self.thread_pointer.set(slot.thread_pointer());
+        // SAFETY: the slot is fresh and stays until `finish`; `entry::main` catches panics.
+        unsafe {
+            (*self.coro.get()).write(Coro::new(&slot, std::ptr::from_ref(self) as usize, super::entry::main));
+        }
+        self.slot.set(Some(slot));
+    }
+
+    /// Whether it has a stack already.
+    #[inline]
+    pub(crate) fn started(&self) -> bool {
+        self.slot().is_some()
+    }
+
+    /// # Safety
+    /// Worker only, with the G's thread pointer loaded; the G is Running and started.
+    #[inline(always)]
+    pub(crate) unsafe fn resume(&self) -> Option<Switch> {
+        // SAFETY: by the caller.
+        unsafe { (*self.coro.get()).assume_init_mut().resume() }
+    }
+
+    pub(crate) fn set_suspender(&self, s: Suspender<Switch>) {
+        self.suspender.set(MaybeUninit::new(s));
+    }
+
+    /// Switches to the worker. Returns when some worker resumes this G.
+    ///
+    /// # Safety
+    /// Called by the G itself, in the runtime (`M::in_runtime`).
+    #[inline]
+    pub(crate) unsafe fn suspend(&self, why: Switch) {
+        let marker = 0u8;
+        // Below this frame the switch saves three registers; the rest is slack.
+        self.saved_sp.set(&raw const marker as usize - 512);
+        // SAFETY: `entry::main` set it, and this is the G's own stack.
+        unsafe { self.suspender.get().assume_init().suspend(why) }
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        // SAFETY: set before the first run and taken after the end, both by the G's owner, who is asking.
+        unsafe { (*self.slot.as_ptr()).as_ref() }
+    }
+
+    pub(crate) fn entry(&self) -> unsafe fn(&G) {
+        self.entry.get().expect("a prepared goroutine")
+    }
+
+    pub(crate) fn set_drop_result(&self, f: Option<unsafe fn(&G)>) {
+        self.drop_result.set(f);
+    }
+
+    /// Drops the result if it is still there.
+    ///
+    /// # Safety
+    /// The goroutine has ended and nobody else can take the result.
+    pub(crate) unsafe fn discard_result(&self) {
+        if let Some(f) = self.drop_result.take() {
+            // SAFETY: set together with the result.
+            unsafe { f(self) }
+        }
+    }
+
+    pub(crate) fn has_result(&self) -> bool {
+        self.drop_result.get().is_some()
+    }
+
+    /// After the end: takes the stack back.
+    pub(crate) fn finish(&self) -> Slot {
+        self.thread_pointer.set(0);
+        self.slot.take().expect("a goroutine that ran has a stack")
+    }
+
+    /// A wake-up: to be called exactly once for each park. `Wake::Enqueue`: the caller owns the G now.
+    #[inline]
+    pub(crate) fn notify(&self) -> Wake {
+        self.state.notify()
+    }
+
+    // ---- what others may ask ----
+
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the runtime outlives its living goroutines: its workers hold it.
+        unsafe { &*self.shared.get() }
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        // SAFETY: set before the G was published, changed only when no handle is left.
+        unsafe { (*self.name.as_ptr()).as_deref() }
+    }
+
+    pub(crate) fn place(&self) -> &'static Location<'static> {
+        // SAFETY: `prepare` stored a reference to a static.
+        unsafe { &*self.place.load(Relaxed) }
+    }
+
+    pub(crate) fn wait_reason(&self) -> WaitReason {
+        WaitReason::from_u8(self.reason.load(Relaxed))
+    }
+}
+
+const fn fits<V>() -> bool {
+    size_of::<V>() <= size_of::<Storage>() && align_of::<V>() <= align_of::<Storage>()
+}
+
+/// A pointer to a G without a count: a run queue's, a worker's, a waker's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GPtr(NonNull<G>);
+
+// SAFETY: Gs are never freed, and G is Sync.
+unsafe impl Send for GPtr {}
+
+impl GPtr {
+    pub(crate) fn new(g: *mut G) -> Option<GPtr> {
+        NonNull::new(g).map(GPtr)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut G {
+        self.0.as_ptr()
+    }
+}
+
+impl From<&G> for GPtr {
+    fn from(g: &G) -> Self {
+        GPtr(NonNull::from(g))
+    }
+}
+
+impl Deref for GPtr {
+    type Target = G;
+    fn deref(&self) -> &G {
+        // SAFETY: Gs are never freed.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl std::fmt::Debug for G {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("G").field("id", &self.id.load(Relaxed)).finish_non_exhaustive()
+    }
+}
+
+/// A counted handle.
+#[derive(Debug)]
+pub(crate) struct GRef(GPtr);
+
+impl GRef {
+    /// Takes over a count that the caller has.
+    pub(crate) unsafe fn from_counted(g: GPtr) -> GRef {
+        GRef(g)
+    }
+
+    /// A new handle to a G that is kept alive by somebody else right now.
+    pub(crate) fn new(g: &G) -> GRef {
+        g.refs.fetch_add(1, Relaxed);
+        GRef(g.into())
+    }
+
+    pub(crate) fn ptr(&self) -> GPtr {
+        self.0
+    }
+}
+
+impl Deref for GRef {
+    type Target = G;
+    fn deref(&self) -> &G {
+        // SAFETY: Gs are never freed.
+        unsafe { self.0.0.as_ref() }
+    }
+}
+
+impl Clone for GRef {
+    fn clone(&self) -> Self {
+        GRef::new(self)
+    }
+}
+
+impl Drop for GRef {
+    fn drop(&mut self) {
+        if release(self.0) {
+            pool::give(self.0);
+        }
+    }
+}
+
+/// Gives one count back; `true`: it was the last, the caller must return the G to a pool.
+#[must_use]
+#[inline]
+pub(crate) fn release(g: GPtr) -> bool {
+    // ORDERING: Release our use of the G, Acquire everybody's before it is reused.
+    if g.refs.fetch_sub(1, AcqRel) != 1 {
+        return false;
+    }
+    if g.name().is_some() {
+        g.name.set(None);
+    }
+    g.state.make_idle();
+    true
+}
+
+/// All Gs of the process: allocated in chunks, never freed.
+pub(crate) mod pool {
+    use super::*;
+
+    /// TUNED: guess; about 20 KiB a chunk.
+    const CHUNK: usize = 64;
+
+    struct Pool {
+        free: Vec<GPtr>,
+        chunks: Vec<&'static [G]>,
+    }
+    static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new() });
+
+    /// Fills `into` with some idle Gs.
+    #[cold]
+    pub(crate) fn refill(into: &mut Vec<GPtr>, n: usize) {
+        let mut pool = POOL.lock();
+        if pool.free.is_empty() {
+            let chunk: &'static [G] = Box::leak((0..CHUNK).map(|_| G::new()).collect());
+            pool.chunks.push(chunk);
+            pool.free.extend(chunk.iter().map(GPtr::from));
+        }
+        let keep = pool.free.len().saturating_sub(n);
+        into.extend(pool.free.drain(keep..));
+    }
+
+    pub(crate) fn give(g: GPtr) {
+        POOL.lock().free.push(g);
+    }
+
+    pub(crate) fn give_many(gs: impl Iterator<Item = GPtr>) {
+        POOL.lock().free.extend(gs);
+    }
+
+    /// Shows each G of a runtime that is not idle. Its fields may change meanwhile.
+    pub(crate) fn for_each(shared: *const Shared, mut f: impl FnMut(&G)) {
+        let chunks: Vec<&'static [G]> = POOL.lock().chunks.clone();
+        for g in chunks.into_iter().flatten() {
+            if g.state.is_alive() && g.shared.get() == shared {
+                f(g);
+            }
+        }
+    }
+}
+
+impl G {
+    /// Publishes the result to the joiner. Returns the joiner to wake, if one waits.
+    pub(crate) fn complete(&self) -> Option<NonNull<super::park::Waiter>> {
+        // ORDERING: Release the result to the joiner's Acquire; Acquire the joiner's Waiter.
+        match self.join.swap(DONE, AcqRel) {
+            NO_JOINER => None,
+            DETACHED => {
+                // SAFETY: the handle is gone, so the result, if `entry::run` did not drop it, is nobody's.
+                unsafe { self.discard_result() };
+                None
+            }
+            waiter => NonNull::new(waiter as *mut super::park::Waiter),
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        // ORDERING: pairs with `complete`.
+        self.join.load(Acquire) == DONE
+    }
+
+    /// The handle is gone and nobody will ask for the result.
+    pub(crate) fn detach(&self) {
+        // ORDERING: as `complete`; Acquire the result before dropping it.
+        if self.join.compare_exchange(NO_JOINER, DETACHED, Release, Acquire) == Err(DONE) {
+            // SAFETY: the goroutine ended, and this was the only handle that could take the result.
+            unsafe { self.discard_result() };
+        }
+    }
+}

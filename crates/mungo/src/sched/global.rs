@@ -1,0 +1,54 @@
+//! The global run queue: an intrusive list of goroutines under the scheduler's lock.
+
+use super::g::{G, GPtr};
+use std::ptr::null_mut;
+
+/// A first-in first-out list, linked through `G::link`.
+pub(crate) struct GList {
+    head: *mut G,
+    tail: *mut G,
+    len: usize,
+}
+
+// SAFETY: a list of goroutines that nobody else holds.
+unsafe impl Send for GList {}
+
+impl GList {
+    pub(crate) const fn new() -> Self {
+        GList { head: null_mut(), tail: null_mut(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn push(&mut self, g: GPtr) {
+        let g = g.as_ptr();
+        // SAFETY: the caller owns `g`; `tail` is ours.
+        unsafe {
+            (*g).link.set(null_mut());
+            match self.tail.is_null() {
+                true => self.head = g,
+                false => (*self.tail).link.set(g),
+            }
+        }
+        self.tail = g;
+        self.len += 1;
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<GPtr> {
+        let g = GPtr::new(self.head)?;
+        self.head = g.link.get();
+        if self.head.is_null() {
+            self.tail = null_mut();
+        }
+        self.len -= 1;
+        Some(g)
+    }
+
+    pub(crate) fn append(&mut self, mut other: GList) {
+        while let Some(g) = other.pop() {
+            self.push(g);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+#![doc = include_str!("README.md")]
+
+#[cfg(not(loom))]
+pub(crate) mod bound;
+#[cfg(not(loom))]
+pub(crate) mod deadlock;
+#[cfg(not(loom))]
+pub(crate) mod entry;
+#[cfg(not(loom))]
+pub(crate) mod find;
+#[cfg(not(loom))]
+pub(crate) mod g;
+#[cfg(not(loom))]
+pub(crate) mod global;
+pub(crate) mod idle;
+#[cfg(not(loom))]
+pub(crate) mod m;
+#[cfg(not(loom))]
+pub(crate) mod monitor;
+#[cfg(not(loom))]
+pub(crate) mod p;
+#[cfg(not(loom))]
+pub(crate) mod park;
+#[cfg(not(loom))]
+pub(crate) mod reason;
+pub(crate) mod runq;
+#[cfg(not(loom))]
+pub(crate) mod shared;
+pub(crate) mod wake;
+#[cfg(not(loom))]
+pub(crate) mod worker;
+
+/// loom takes SeqCst accesses for AcqRel ones and knows the total order only of fences: where the proof leans on that
+/// order, the model gets a fence. In the real program the accesses themselves are in it.
+#[inline(always)]
+pub(crate) fn total_order() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst); // ORDERING: above
+}

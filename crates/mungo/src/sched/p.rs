@@ -1,0 +1,165 @@
+//! P: a processor, the right to run goroutines.
+//!
+//! A P is Running (owned by one M, `M::p`), Idle (on the scheduler's list), or Dead (`set_procs` took it
+//! away). Its run queue may be robbed by anyone; its `Core` belongs to the M that owns the P.
+
+use super::g::{self, G, GPtr, pool};
+use super::runq::RunQueue;
+use crate::stack::SlotCache;
+use crate::stack::slab::Class;
+use crate::time::heap::TimerHeap;
+use std::cell::UnsafeCell;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// `P::flags`: the slice is over.
+pub(crate) const PREEMPT: u32 = 1;
+/// `P::flags`: `set_procs` wants this P back.
+pub(crate) const RETIRE: u32 = 2;
+
+/// Ids are given out to Ps in batches, as in Go.
+const ID_BATCH: u64 = 16;
+/// TUNED: guess.
+const FREE_GS: usize = 64;
+
+/// A processor.
+#[repr(align(128))]
+pub(crate) struct P {
+    pub(crate) id: u32,
+    pub(crate) runq: RunQueue<G>,
+    /// Requests to whoever owns the P; set by the monitor and `set_procs`, cleared by the owner.
+    pub(crate) flags: AtomicU32,
+    /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
+    pub(crate) tick: AtomicU32,
+    pub(crate) timers: TimerHeap,
+    pub(crate) counters: Counters,
+    core: UnsafeCell<Core>,
+}
+
+/// What only the owner of the P touches.
+pub(crate) struct Core {
+    pub(crate) slots: SlotCache,
+    free_gs: Vec<GPtr>,
+    next_id: u64,
+    end_id: u64,
+}
+
+// SAFETY: `core` is used by the P's owner only; the rest is shared by design.
+unsafe impl Sync for P {}
+// SAFETY: as above.
+unsafe impl Send for P {}
+
+/// Written by the owner (plain adds, no locked instruction), read by anybody.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) spawned: Counter,
+    pub(crate) finished: Counter,
+    pub(crate) switches: Counter,
+    pub(crate) parks: Counter,
+    pub(crate) yields: Counter,
+    pub(crate) preemptions: Counter,
+    pub(crate) steal_attempts: Counter,
+    pub(crate) steals: Counter,
+    pub(crate) overflows: Counter,
+    pub(crate) global_takes: Counter,
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        // ORDERING: Release, so that `Shared::live` can add up finished before spawned (its Acquire).
+        self.0.store(self.0.load(Relaxed) + n, std::sync::atomic::Ordering::Release);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // ORDERING: see `add`.
+        self.0.load(std::sync::atomic::Ordering::Acquire)
+    }
+}
+
+impl P {
+    pub(crate) fn new(id: u32, class: Class) -> io::Result<P> {
+        Ok(P {
+            id,
+            runq: RunQueue::new(),
+            flags: AtomicU32::new(0),
+            tick: AtomicU32::new(0),
+            timers: TimerHeap::new(),
+            counters: Counters::default(),
+            core: UnsafeCell::new(Core {
+                slots: SlotCache::new(class)?,
+                free_gs: Vec::with_capacity(FREE_GS),
+                next_id: 0,
+                end_id: 0,
+            }),
+        })
+    }
+
+    /// # Safety
+    /// The caller owns the P, and holds no other reference to the core.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn core(&self) -> &mut Core {
+        // SAFETY: by the caller.
+        unsafe { &mut *self.core.get() }
+    }
+
+    #[inline]
+    pub(crate) fn next_tick(&self) {
+        self.tick.store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+}
+
+impl Core {
+    /// An idle G.
+    #[inline]
+    pub(crate) fn take_g(&mut self) -> GPtr {
+        if self.free_gs.is_empty() {
+            pool::refill(&mut self.free_gs, FREE_GS / 2);
+        }
+        self.free_gs.pop().expect("just refilled")
+    }
+
+    /// Gives up the runtime's count of an ended goroutine.
+    #[inline]
+    pub(crate) fn release_g(&mut self, g: GPtr) {
+        if g::release(g) {
+            if self.free_gs.len() == FREE_GS {
+                pool::give_many(self.free_gs.drain(..FREE_GS / 2));
+            }
+            self.free_gs.push(g);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn new_id(&mut self, from: &AtomicU64) -> u64 {
+        if self.next_id == self.end_id {
+            self.next_id = from.fetch_add(ID_BATCH, Relaxed);
+            self.end_id = self.next_id + ID_BATCH;
+        }
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// Gives the hoard back: the P goes idle for long, or dies.
+    pub(crate) fn flush(&mut self) {
+        pool::give_many(self.free_gs.drain(..));
+        self.slots.flush();
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl std::fmt::Debug for P {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("P").field("id", &self.id).finish_non_exhaustive()
+    }
+}

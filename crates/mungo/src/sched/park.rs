@@ -1,0 +1,144 @@
+//! Park and ready: the pair that can lose a wake-up, and does not.
+//!
+//! A [`Waiter`] stands for whoever is about to block, goroutine or plain thread; it lies on its stack. The
+//! blocking side enqueues it somewhere and calls [`wait`](Waiter::wait); the waking side takes it out of there,
+//! which makes it the only one, and calls [`wake`](Waiter::wake) once.
+
+use super::g::{G, GPtr, Switch, WaitReason};
+use super::global::GList;
+use super::p::P;
+use super::shared::Shared;
+use super::wake::Wake;
+use crate::current::{self, Running};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicI32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::thread::Thread;
+
+/// Somebody who waits for one wake-up.
+pub(crate) enum Waiter {
+    G(GPtr),
+    Thread { thread: Thread, woken: AtomicBool },
+}
+
+/// Plain threads that sleep in a [`Waiter`] and were not woken yet: they will wake nobody. The waker counts
+/// down, so that a thread on its way back is never taken for a sleeper.
+pub(crate) static SLEEPING_THREADS: AtomicI32 = AtomicI32::new(0);
+
+impl Waiter {
+    /// The caller.
+    pub(crate) fn current() -> Waiter {
+        match current::g() {
+            Some(g) => Waiter::G(g.into()),
+            None => Waiter::Thread { thread: std::thread::current(), woken: AtomicBool::new(false) },
+        }
+    }
+
+    /// Blocks until [`wake`](Self::wake). To be called by the one who made it, once per wake-up.
+    pub(crate) fn wait(&self, reason: WaitReason) {
+        match self {
+            Waiter::G(_) => park_current(reason),
+            Waiter::Thread { woken, .. } => {
+                SLEEPING_THREADS.fetch_add(1, Relaxed);
+                // ORDERING: Acquire what the waker did.
+                while !woken.swap(false, Acquire) {
+                    std::thread::park();
+                }
+            }
+        }
+    }
+
+    /// Ends the wait of `this`, which may be gone as soon as it is woken.
+    ///
+    /// # Safety
+    /// `this` is alive, and the caller is the only one that wakes it for this wait.
+    pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
+        // SAFETY: by the caller; not touched after the store or the notification.
+        match unsafe { this.as_ref() } {
+            Waiter::G(g) => ready(*g),
+            Waiter::Thread { thread, woken } => {
+                let thread = thread.clone();
+                SLEEPING_THREADS.fetch_sub(1, Relaxed);
+                // ORDERING: Release what we did to the sleeper.
+                woken.store(true, Release);
+                thread.unpark();
+            }
+        }
+    }
+}
+
+/// Parks the calling goroutine until its one wake-up.
+pub(crate) fn park_current(reason: WaitReason) {
+    let running = Running::enter().expect("a goroutine");
+    let g = running.g();
+    if g.state.consume_notification() {
+        return;
+    }
+    g.reason.store(reason as u8, Relaxed);
+    g.trimmed.store(false, Relaxed);
+    g.since_ns.store(running.shared().monitor.coarse_ns(), Relaxed);
+    running.suspend(Switch::Park);
+}
+
+/// Makes a parked goroutine runnable. The caller won the right to do so.
+pub(crate) fn ready(g: GPtr) {
+    match Running::enter() {
+        Some(running) if g.shared.get() == std::ptr::from_ref(running.shared()) => {
+            if g.notify() == Wake::Enqueue {
+                queue_next(running.p(), running.shared(), g);
+                running.shared().wake_one();
+            }
+        }
+        _ => ready_from_outside(g),
+    }
+}
+
+/// By a plain thread or a goroutine of another runtime.
+#[cold]
+fn ready_from_outside(g: GPtr) {
+    // SAFETY: until it is notified the goroutine lives, and its runtime with it: the workers hold a count. As soon as
+    // it is queued it may end and the runtime with it, hence our own count.
+    let shared: Arc<Shared> = unsafe {
+        Arc::increment_strong_count(g.shared.get());
+        Arc::from_raw(g.shared.get())
+    };
+    if g.notify() == Wake::Enqueue {
+        shared.push_global_one(g);
+        shared.wake_one();
+    }
+}
+
+/// By an M on its own stack, with a P: timers, later the network.
+pub(crate) fn ready_on(p: &P, shared: &Shared, g: GPtr) {
+    if g.notify() == Wake::Enqueue {
+        queue_back(p, shared, g);
+        shared.wake_one();
+    }
+}
+
+/// Puts a goroutine next in line on a P that the caller owns.
+#[inline]
+pub(crate) fn queue_next(p: &P, shared: &Shared, g: GPtr) {
+    if let Err(overflow) = p.runq.push_next(g.as_ptr()) {
+        spill(p, shared, overflow);
+    }
+}
+
+/// Puts a goroutine at the back of a P that the caller owns.
+#[inline]
+pub(crate) fn queue_back(p: &P, shared: &Shared, g: GPtr) {
+    if let Err(overflow) = p.runq.push_back(g.as_ptr()) {
+        spill(p, shared, overflow);
+    }
+}
+
+#[cold]
+pub(crate) fn spill(p: &P, shared: &Shared, (batch, extra): super::runq::Overflow<G>) {
+    p.counters.overflows.add(1);
+    let mut list = GList::new();
+    batch.into_iter().chain([extra]).filter_map(GPtr::new).for_each(|g| list.push(g));
+    shared.push_global(list);
+}

@@ -1,0 +1,44 @@
+//! Why a goroutine waits: a closed list, one entry per blocking place, read by dumps, traces and metrics.
+
+/// The place where a goroutine is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// It does not wait.
+    None = 0,
+    /// [`park`](crate::park) or [`park_timeout`](crate::park_timeout).
+    Park,
+    /// [`JoinHandle::join`](crate::JoinHandle::join).
+    Join,
+    /// The end of a [`scope`](crate::scope()).
+    Scope,
+    /// [`sleep`](crate::sleep).
+    Sleep,
+}
+
+impl WaitReason {
+    const ALL: [WaitReason; 5] =
+        [WaitReason::None, WaitReason::Park, WaitReason::Join, WaitReason::Scope, WaitReason::Sleep];
+
+    pub(crate) fn from_u8(n: u8) -> WaitReason {
+        Self::ALL.get(n as usize).copied().unwrap_or(WaitReason::None)
+    }
+
+    /// A word or two, as dumps print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitReason::None => "none",
+            WaitReason::Park => "park",
+            WaitReason::Join => "join",
+            WaitReason::Scope => "end of scope",
+            WaitReason::Sleep => "sleep",
+        }
+    }
+}
+
+impl std::fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,410 @@
+//! The state that all Ms of a runtime share, and the moves of Ps between Ms.
+//!
+//! Lock order: `Shared::synced` is taken last and held for a few instructions; nothing is woken, started or
+//! freed under it. Timer heaps and channels are taken before it, never after.
+
+use super::g::{GPtr, pool};
+use super::global::GList;
+use super::idle::IdleCounts;
+use super::m::M;
+use super::monitor::Monitor;
+use super::p::{Counter, P, RETIRE};
+use crate::builder::Config;
+use crate::sys::Lock;
+use std::io;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+/// More Ps than this nobody needs.
+pub(crate) const MAX_PROCS: usize = 1024;
+
+/// Everything that the workers, the monitor and the handles of one runtime share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    /// All Ps ever made, by id; filled from the front, freed with this.
+    ps: Box<[AtomicPtr<P>]>,
+    /// `procs()`: Ps with a smaller id may run.
+    procs: AtomicU32,
+    pub(crate) counts: IdleCounts,
+    /// Length of the global queue; written under the lock.
+    global_len: AtomicUsize,
+    pub(crate) synced: Lock<Synced>,
+    pub(crate) monitor: Monitor,
+    pub(crate) next_id: AtomicU64,
+    /// Spawns by plain threads.
+    pub(crate) external_spawned: AtomicU64,
+    /// Until when the M that keeps the time sleeps; `u64::MAX`: nobody does.
+    pub(crate) sleep_until_ns: AtomicU64,
+    /// `set_procs` was called: the quota does not change it.
+    pub(crate) procs_by_hand: AtomicBool,
+    /// No handle is left: stop when the last goroutine ends.
+    pub(crate) closing: AtomicBool,
+    /// The workers leave.
+    pub(crate) stopping: AtomicBool,
+    /// Threads (workers and the monitor) that have not ended.
+    pub(crate) threads: AtomicU32,
+}
+
+/// Under the lock.
+pub(crate) struct Synced {
+    pub(crate) global: GList,
+    pub(crate) idle_ps: Vec<&'static P>,
+    /// Sleeping Ms; the last one in is the first one out.
+    pub(crate) idle_ms: Vec<&'static M>,
+    pub(crate) ms: Vec<Arc<M>>,
+    /// Ps that wait for a thread to be started, and whether it shall spin.
+    pub(crate) wanted: Vec<(&'static P, bool)>,
+    pub(crate) next_m_id: u32,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config) -> io::Result<Arc<Shared>> {
+        let shared = Arc::new(Shared {
+            ps: (0..MAX_PROCS).map(|_| AtomicPtr::new(null_mut())).collect(),
+            procs: AtomicU32::new(0),
+            counts: IdleCounts::new(),
+            global_len: AtomicUsize::new(0),
+            synced: Lock::new(Synced {
+                global: GList::new(),
+                idle_ps: Vec::with_capacity(MAX_PROCS),
+                idle_ms: Vec::new(),
+                ms: Vec::new(),
+                wanted: Vec::with_capacity(MAX_PROCS),
+                next_m_id: 0,
+            }),
+            monitor: Monitor::new(),
+            next_id: AtomicU64::new(1),
+            external_spawned: AtomicU64::new(0),
+            sleep_until_ns: AtomicU64::new(u64::MAX),
+            procs_by_hand: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            threads: AtomicU32::new(0),
+            config,
+        });
+        shared.set_procs(shared.config.procs)?;
+        Ok(shared)
+    }
+
+    // ---- Ps ----
+
+    pub(crate) fn procs(&self) -> u32 {
+        self.procs.load(Relaxed)
+    }
+
+    /// All Ps that were ever made, dead ones too.
+    pub(crate) fn all_ps(&self) -> impl Iterator<Item = &P> {
+        // SAFETY: a P is freed with `self`. ORDERING: Acquire the P's content.
+        self.ps.iter().map_while(|p| unsafe { p.load(Acquire).as_ref() })
+    }
+
+    pub(crate) fn p(&self, id: u32) -> &P {
+        // SAFETY: as above; ids below `procs` exist.
+        unsafe { &*self.ps[id as usize].load(Acquire) }
+    }
+
+    /// Changes the number of Ps. Those to go leave at their next scheduling point.
+    pub(crate) fn set_procs(&self, n: usize) -> io::Result<usize> {
+        if n == 0 || n > MAX_PROCS {
+            let why = format!("{n} procs: the number must be from 1 to {MAX_PROCS}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let made = self.all_ps().count();
+        let mut fresh: Vec<Box<P>> = (made..n)
+            .map(|id| P::new(id as u32, self.config.stack_class).map(Box::new))
+            .collect::<Result<_, _>>()?;
+        let mut gone = Vec::new();
+        let mut synced = self.synced.lock();
+        let old = self.procs.swap(n as u32, Relaxed) as usize;
+        for p in fresh.drain(..) {
+            let place = &self.ps[p.id as usize];
+            if place.load(Relaxed).is_null() {
+                // ORDERING: Release the P's content to `all_ps`.
+                place.store(Box::into_raw(p), Release);
+            } // else somebody else grew at the same time; this one is dropped
+        }
+        // From here `old..n` come to life, or `n..old` die.
+        for p in self.all_ps().skip(old).take(n.saturating_sub(old)) {
+            // A P that was asked to retire and has not yet just stays; a dead one goes to the idle list.
+            if p.flags.fetch_and(!RETIRE, Relaxed) & RETIRE == 0 {
+                // SAFETY: Ps live as long as `self`; the list is part of it.
+                synced.idle_ps.push(unsafe { &*std::ptr::from_ref(p) });
+                self.counts.p_became_idle();
+            }
+        }
+        for p in self.all_ps().skip(n) {
+            match synced.idle_ps.iter().position(|q| q.id == p.id) {
+                Some(at) => {
+                    gone.push(synced.idle_ps.swap_remove(at));
+                    self.counts.p_left_idle();
+                }
+                None if (p.id as usize) < old => _ = p.flags.fetch_or(RETIRE, Relaxed),
+                None => {}
+            }
+        }
+        drop(synced);
+        for p in gone {
+            // SAFETY: taken from the idle list: ours.
+            unsafe { p.core() }.flush();
+            p.timers.move_to(&self.p(0).timers);
+        }
+        for _ in old..n {
+            self.wake_one();
+        }
+        Ok(old)
+    }
+
+    /// A P that was asked to retire does so: its owner calls this and has no P afterwards.
+    pub(crate) fn retire(&self, p: &'static P) {
+        // SAFETY: the caller owns the P until the lock below.
+        unsafe { p.core() }.flush();
+        let mut moved = GList::new();
+        while let Some((g, _)) = p.runq.pop() {
+            moved.push(GPtr::new(g).expect("a queued goroutine"));
+        }
+        let mut synced = self.synced.lock();
+        self.push_global_locked(&mut synced, moved);
+        if p.flags.fetch_and(!RETIRE, Relaxed) & RETIRE != 0 {
+            drop(synced);
+            p.timers.move_to(&self.p(0).timers);
+        } else {
+            // It was called back meanwhile.
+            self.put_idle_locked(&mut synced, p);
+            drop(synced);
+        }
+        self.wake_one();
+    }
+
+    pub(crate) fn put_idle_locked(&self, synced: &mut Synced, p: &'static P) {
+        synced.idle_ps.push(p);
+        self.counts.p_became_idle();
+    }
+
+    /// An idle P for the caller.
+    pub(crate) fn take_idle_p(&self) -> Option<&'static P> {
+        if self.counts.idle_ps() == 0 {
+            return None;
+        }
+        let mut synced = self.synced.lock();
+        let p = self.take_idle_p_locked(&mut synced);
+        drop(synced);
+        p
+    }
+
+    fn take_idle_p_locked(&self, synced: &mut Synced) -> Option<&'static P> {
+        let p = synced.idle_ps.pop()?;
+        self.counts.p_left_idle();
+        self.monitor.notice_activity();
+        Some(p)
+    }
+
+    // ---- the global queue ----
+
+    #[inline]
+    pub(crate) fn global_len(&self) -> usize {
+        // ORDERING: SeqCst: the looker's half of the idle protocol.
+        self.global_len.load(SeqCst)
+    }
+
+    pub(crate) fn push_global(&self, gs: GList) {
+        let mut synced = self.synced.lock();
+        self.push_global_locked(&mut synced, gs);
+    }
+
+    pub(crate) fn push_global_one(&self, g: GPtr) {
+        let mut one = GList::new();
+        one.push(g);
+        self.push_global(one);
+    }
+
+    pub(crate) fn push_global_locked(&self, synced: &mut Synced, gs: GList) {
+        synced.global.append(gs);
+        // ORDERING: SeqCst: the submitter's half of the idle protocol.
+        self.global_len.store(synced.global.len(), SeqCst);
+    }
+
+    /// One goroutine to run, and with `fair` a share of the others into the P's ring.
+    pub(crate) fn take_global(&self, p: &P, fair: bool) -> Option<GPtr> {
+        if self.global_len() == 0 {
+            return None;
+        }
+        let mut synced = self.synced.lock();
+        self.take_global_locked(&mut synced, p, fair)
+    }
+
+    pub(crate) fn take_global_locked(&self, synced: &mut Synced, p: &P, fair: bool) -> Option<GPtr> {
+        let first = synced.global.pop()?;
+        p.counters.global_takes.add(1);
+        if fair {
+            let share = synced.global.len() / self.procs().max(1) as usize;
+            for _ in 0..share.min(super::runq::CAPACITY / 2) {
+                let Some(g) = synced.global.pop() else { break };
+                if let Err((batch, extra)) = p.runq.push_back(g.as_ptr()) {
+                    // Cannot be: half of a ring fits an empty ring.
+                    batch.into_iter().chain([extra]).filter_map(GPtr::new).for_each(|g| synced.global.push(g));
+                }
+            }
+        }
+        // ORDERING: as `push_global_locked`.
+        self.global_len.store(synced.global.len(), SeqCst);
+        Some(first)
+    }
+
+    // ---- Ms ----
+
+    /// After work became visible: one M comes to look, if a P is idle and nobody looks yet.
+    #[inline]
+    pub(crate) fn wake_one(&self) {
+        if self.counts.claim_wakeup() {
+            self.wake_one_slow();
+        }
+    }
+
+    #[cold]
+    fn wake_one_slow(&self) {
+        let mut synced = self.synced.lock();
+        match self.take_idle_p_locked(&mut synced) {
+            Some(p) => self.start_m(synced, p, true),
+            None => {
+                drop(synced);
+                _ = self.counts.stop_spinning();
+            }
+        }
+    }
+
+    /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
+    fn start_m(&self, mut synced: crate::sys::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+        if let Some(m) = synced.idle_ms.pop() {
+            drop(synced);
+            self.hand_to(m, p, spinning);
+            return;
+        }
+        if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
+            // At the cap: what the P holds waits in the global queue for an M that comes back.
+            self.strand_locked(&mut synced, p);
+            drop(synced);
+            if spinning {
+                _ = self.counts.stop_spinning();
+            }
+            return;
+        }
+        synced.wanted.push((p, spinning));
+        drop(synced);
+        self.monitor.call();
+    }
+
+    /// No M for this P: its goroutines go to the global queue, it becomes idle.
+    pub(crate) fn strand_locked(&self, synced: &mut Synced, p: &'static P) {
+        let mut moved = GList::new();
+        while let Some((g, _)) = p.runq.pop() {
+            moved.push(GPtr::new(g).expect("a queued goroutine"));
+        }
+        self.push_global_locked(synced, moved);
+        self.put_idle_locked(synced, p);
+    }
+
+    /// Wakes a sleeping M, which the caller took from its list, with a P.
+    pub(crate) fn hand_to(&self, m: &M, p: &P, spinning: bool) {
+        m.set_spinning(spinning);
+        m.next_p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
+        m.wake();
+    }
+
+    /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
+    pub(crate) fn hand_off(&self, p: &'static P) {
+        let mut synced = self.synced.lock();
+        if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
+            self.start_m(synced, p, false);
+        } else {
+            self.put_idle_locked(&mut synced, p);
+            drop(synced);
+            // Someone may have pushed between our look and the list.
+            if self.any_work() {
+                self.wake_one();
+            }
+        }
+    }
+
+    /// Whether any queue holds a goroutine: the look after going idle.
+    pub(crate) fn any_work(&self) -> bool {
+        self.global_len() != 0 || self.all_ps().any(|p| !p.runq.is_empty())
+    }
+
+    /// The earliest timer of all Ps.
+    pub(crate) fn next_timer_ns(&self) -> u64 {
+        self.all_ps().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
+    }
+
+    // ---- counting ----
+
+    /// Living goroutines. Zero is exact: see the order of the sums.
+    pub(crate) fn live(&self) -> u64 {
+        // ORDERING: finished first, spawned after (Acquire in `Counter::get`): what was spawned meanwhile is counted,
+        // what finished meanwhile is not, so the difference is never too small.
+        let finished: u64 = self.all_ps().map(|p| p.counters.finished.get()).sum();
+        let spawned: u64 = self.all_ps().map(|p| p.counters.spawned.get()).sum();
+        (spawned + self.external_spawned.load(Acquire)).saturating_sub(finished)
+    }
+
+    pub(crate) fn sum(&self, of: impl Fn(&P) -> &Counter) -> u64 {
+        self.all_ps().map(|p| of(p).get()).sum()
+    }
+
+    /// Shows each living goroutine.
+    pub(crate) fn for_each_g(&self, f: impl FnMut(&super::g::G)) {
+        pool::for_each(std::ptr::from_ref(self), f);
+    }
+
+    // ---- the end ----
+
+    /// No more goroutines will come from outside; the last one to end stops the workers.
+    pub(crate) fn close(&self) {
+        // ORDERING: SeqCst against `goroutine_ended`: either it sees the flag or we see its count.
+        self.closing.store(true, SeqCst);
+        self.stop_if_done();
+    }
+
+    /// After a goroutine's end was counted.
+    #[inline]
+    pub(crate) fn goroutine_ended(&self) {
+        if self.closing.load(Relaxed) {
+            self.stop_if_done();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn stop_if_done(&self) {
+        // ORDERING: see `close`.
+        std::sync::atomic::fence(SeqCst);
+        if self.live() == 0 && !self.stopping.swap(true, SeqCst) {
+            let sleepers: Vec<_> = std::mem::take(&mut self.synced.lock().idle_ms);
+            sleepers.into_iter().for_each(M::wake);
+            self.monitor.call();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for p in &self.ps {
+            let p = p.load(Relaxed);
+            if !p.is_null() {
+                // SAFETY: made by `set_procs`; no thread of this runtime is left.
+                drop(unsafe { Box::from_raw(p) });
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("procs", &self.procs())
+            .field("live", &self.live())
+            .finish_non_exhaustive()
+    }
+}

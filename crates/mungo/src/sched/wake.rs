@@ -1,0 +1,189 @@
+//! The status of a goroutine, and the race between parking and waking.
+//!
+//! Each park is ended by exactly one [`notify`](WakeState::notify): whoever may wake a goroutine first wins
+//! a claim (a waiter taken from a queue, a CAS) and only then notifies. The wake-up may come before the
+//! goroutine has left its stack, so parking is a CAS by the worker, on the M's own stack, after the
+//! switch: if it fails, the wake-up came first, and the goroutine runs on.
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU32;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU32;
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+pub(crate) const IDLE: u32 = 0;
+pub(crate) const RUNNABLE: u32 = 1;
+pub(crate) const RUNNING: u32 = 2;
+pub(crate) const NOTIFIED: u32 = 3;
+pub(crate) const WAITING: u32 = 4;
+/// Waiting, and the monitor looks at its stack: a waker waits for that to end.
+pub(crate) const INSPECTED: u32 = 5;
+pub(crate) const DEAD: u32 = 6;
+
+/// What a waker must do next.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// The goroutine is the caller's, Runnable: queue it.
+    Enqueue,
+    /// It had not parked yet and will not.
+    Nothing,
+}
+
+pub(crate) struct WakeState(AtomicU32);
+
+impl WakeState {
+    pub(crate) fn new() -> Self {
+        WakeState(AtomicU32::new(IDLE))
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Acquire)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        !matches!(self.get(), IDLE | DEAD)
+    }
+
+    /// Owner: a new goroutine, or one that yielded.
+    #[inline]
+    pub(crate) fn make_runnable(&self) {
+        self.0.store(RUNNABLE, Release);
+    }
+
+    /// Owner: about to be resumed.
+    #[inline]
+    pub(crate) fn make_running(&self) {
+        self.0.store(RUNNING, Relaxed);
+    }
+
+    pub(crate) fn make_dead(&self) {
+        self.0.store(DEAD, Release);
+    }
+
+    pub(crate) fn make_idle(&self) {
+        self.0.store(IDLE, Release);
+    }
+
+    /// The goroutine itself: a wake-up has come already, there is no need to switch.
+    #[inline]
+    pub(crate) fn consume_notification(&self) -> bool {
+        // ORDERING: Acquire what the waker did before.
+        if self.0.load(Acquire) != NOTIFIED {
+            return false;
+        }
+        self.0.store(RUNNING, Relaxed);
+        true
+    }
+
+    /// Worker, after the switch: parks it. `false`: it was woken meanwhile and is Running again.
+    #[inline]
+    pub(crate) fn park(&self) -> bool {
+        // ORDERING: Release the goroutine's whole state to the waker's Acquire, who may run it at once.
+        match self.0.compare_exchange(RUNNING, WAITING, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(_) => {
+                self.0.store(RUNNING, Relaxed);
+                false
+            }
+        }
+    }
+
+    /// A waker that won the claim.
+    #[inline]
+    pub(crate) fn notify(&self) -> Wake {
+        let mut seen = WAITING;
+        loop {
+            let to = match seen {
+                WAITING => RUNNABLE,
+                RUNNING => NOTIFIED,
+                INSPECTED => {
+                    pause();
+                    seen = self.0.load(Relaxed);
+                    continue;
+                }
+                other => unreachable!("wake-up of a goroutine in state {other}"),
+            };
+            // ORDERING: Acquire the parked goroutine's state; Release what we did to it when it goes on.
+            match self.0.compare_exchange_weak(seen, to, AcqRel, Relaxed) {
+                Ok(WAITING) => return Wake::Enqueue,
+                Ok(_) => return Wake::Nothing,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Monitor: holds a waiting goroutine still while `f` looks at its stack. `None`: it does not wait.
+    pub(crate) fn inspect<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        // ORDERING: Acquire its state; Release our accesses to the next waker.
+        self.0.compare_exchange(WAITING, INSPECTED, Acquire, Relaxed).ok()?;
+        let result = f();
+        self.0.store(WAITING, Release);
+        Some(result)
+    }
+}
+
+fn pause() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+
+    /// A goroutine that parks and a waker: it goes on exactly once, on one side or the other, and sees the
+    /// waker's data.
+    #[test]
+    fn loom_park_notify() {
+        loom::model(|| {
+            let state = Arc::new(WakeState::new());
+            let data = Arc::new(AtomicUsize::new(0));
+            state.make_running();
+            let waker = {
+                let (state, data) = (state.clone(), data.clone());
+                loom::thread::spawn(move || {
+                    data.store(1, Relaxed);
+                    state.notify() == Wake::Enqueue
+                })
+            };
+            let parked = !state.consume_notification() && state.park();
+            if !parked {
+                assert_eq!(data.load(Relaxed), 1);
+                assert_eq!(state.get(), RUNNING);
+            }
+            assert_eq!(waker.join().unwrap(), parked, "lost or doubled");
+            if parked {
+                assert_eq!(state.get(), RUNNABLE);
+            }
+        });
+    }
+
+    /// The monitor looks at the stack while the waker comes.
+    #[test]
+    fn loom_inspect_notify() {
+        loom::model(|| {
+            let state = Arc::new(WakeState::new());
+            let stack = Arc::new(loom::cell::UnsafeCell::new(0u32));
+            state.make_running();
+            assert!(state.park());
+            let monitor = {
+                let (state, stack) = (state.clone(), stack.clone());
+                loom::thread::spawn(move || {
+                    // SAFETY: `inspect` excludes the waker.
+                    state.inspect(|| stack.with_mut(|s| unsafe { *s += 1 }))
+                })
+            };
+            assert_eq!(state.notify(), Wake::Enqueue);
+            // SAFETY: Enqueue made us the owner.
+            stack.with_mut(|s| unsafe { *s += 1 });
+            monitor.join().unwrap();
+            assert_eq!(state.get(), RUNNABLE);
+        });
+    }
+}

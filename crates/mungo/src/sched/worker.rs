@@ -1,0 +1,175 @@
+//! The worker: an M's loop. Here, and nowhere else, goroutines are resumed.
+
+use super::bound;
+use super::find::{self, Found};
+use super::g::{GPtr, Switch};
+use super::m::M;
+use super::p::P;
+use super::park;
+use super::shared::Shared;
+use crate::current;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The body of a worker thread.
+pub(crate) fn main(m: Arc<M>) {
+    // SAFETY: this thread holds a count until the end, and takes the M off all lists before.
+    let this: &'static M = unsafe { &*Arc::as_ptr(&m) };
+    this.adopt_thread();
+    let p = this.next_p.swap(std::ptr::null_mut(), std::sync::atomic::Ordering::Acquire);
+    this.p.store(p, Relaxed);
+    while let Some(mut found) = find::runnable(this) {
+        while let Some(next) = execute(this, found) {
+            found = next;
+        }
+        debug_assert!(this.g.load(Relaxed).is_null());
+    }
+    this.shared.synced.lock().ms.retain(|other| !Arc::ptr_eq(other, &m));
+}
+
+/// Runs one goroutine until it comes back. Returns the next one if it is at hand, so that the M need not
+/// come back to its own thread-locals in between.
+fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
+    let shared: &Shared = &m.shared;
+    if !g.bound.load(Relaxed).is_null() && !bound::may_run(m, g) {
+        return None;
+    }
+    let p = m.p().expect("a worker with a goroutine has a P");
+    if !inherit {
+        p.next_tick();
+    }
+    p.counters.switches.add(1);
+    if !g.started() {
+        start(m, p, g);
+    }
+    m.load_tls_of(&g);
+    g.state.make_running();
+    g.m.store(std::ptr::from_ref(m).cast_mut(), Relaxed);
+    m.g.store(g.as_ptr(), Relaxed);
+    if !current::own_tls() {
+        current::set(&*g);
+    }
+    // SAFETY: this M owns the goroutine; its thread-locals are loaded.
+    let why = unsafe { g.resume() };
+    if !current::own_tls() {
+        current::set(std::ptr::null());
+    }
+    m.g.store(std::ptr::null_mut(), Relaxed);
+    // It may have changed while the goroutine ran.
+    let p = m.p().expect("a goroutine comes back with a P");
+    if !g.bound.load(Relaxed).is_null() {
+        return bound::came_back(m, p, g, why);
+    }
+    match why {
+        Some(Switch::Yield) => yielded(m, p, shared, g),
+        Some(Switch::Park) => parked(m, p, shared, g),
+        Some(Switch::Hungry) => {
+            m.load_own_tls();
+            p.counters.preemptions.add(1);
+            g.state.make_runnable();
+            shared.push_global_one(g);
+            shared.wake_one();
+            None
+        }
+        None => ended(m, p, shared, g),
+    }
+}
+
+/// The first run: a stack.
+#[inline]
+fn start(m: &M, p: &P, g: GPtr) {
+    let class = g.class.get();
+    // SAFETY: this M owns the P.
+    let slots = unsafe { &mut p.core().slots };
+    let slot = if class == slots.class() {
+        slots.take()
+    } else {
+        m.load_own_tls();
+        class.take()
+    };
+    g.start_on(slot);
+}
+
+/// Moves to the thread-locals of the next goroutine, or back to the M's own: from here on the one that
+/// came back may be published.
+#[inline]
+fn leave_tls(m: &M, next: &Option<Found>) {
+    match next {
+        // A goroutine that has not started yet has none; `start` may find the same slot again, but only if the old
+        // goroutine is gone.
+        Some((g, _)) if g.started() => m.load_tls_of(g),
+        _ => m.load_own_tls(),
+    }
+}
+
+#[inline]
+fn yielded(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
+    p.counters.yields.add(1);
+    let next = find::next_local(p, shared);
+    if next.is_none()
+        && p.flags.load(Relaxed) == 0
+        && shared.global_len() == 0
+        && p.timers.next_ns() == u64::MAX
+    {
+        return Some((g, false)); // alone
+    }
+    leave_tls(m, &next);
+    g.state.make_runnable();
+    park::queue_back(p, shared, g);
+    if shared.counts.idle_ps() != 0 {
+        shared.wake_one();
+    }
+    next
+}
+
+#[inline]
+fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
+    p.counters.parks.add(1);
+    let next = find::next_local(p, shared);
+    leave_tls(m, &next);
+    if !g.state.park() {
+        // Woken before it was off its stack.
+        g.state.make_runnable();
+        match next {
+            None => return Some((g, true)),
+            Some(_) => park::queue_next(p, shared, g),
+        }
+    }
+    next
+}
+
+fn ended(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
+    bury(m, p, g);
+    let next = find::next_local(p, shared);
+    // A fresh goroutine takes the slot that was just given back: the M can stay on its thread-locals, which
+    // are nobody's now.
+    if !next.as_ref().is_some_and(|(g, _)| !g.started() && g.bound.load(Relaxed).is_null()) {
+        leave_tls(m, &next);
+    }
+    next
+}
+
+/// Takes an ended goroutine apart: its stack and the G go back to their pools.
+pub(super) fn bury(m: &M, p: &P, g: GPtr) {
+    let slot = g.finish();
+    let class = slot.class();
+    if current::own_tls() {
+        // SAFETY: its destructors have run; this thread is perhaps still on the block, and touches no
+        // thread-local before it leaves it or the next goroutine starts on it.
+        unsafe { slot.reset_tls() };
+    }
+    // SAFETY: this M owns the P.
+    let core = unsafe { p.core() };
+    if class == core.slots.class() {
+        core.slots.give(slot);
+        core.slots.unreserve();
+    } else {
+        m.load_own_tls();
+        class.give(slot);
+        class.unreserve(1);
+    }
+    g.state.make_dead();
+    core.release_g(g);
+    p.counters.finished.add(1);
+    m.shared.goroutine_ended();
+}

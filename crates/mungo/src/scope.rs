@@ -1,0 +1,155 @@
+//! Goroutines that may borrow: `scope`.
+
+use crate::goroutine::Goroutine;
+use crate::sched::g::WaitReason;
+use crate::sched::park::Waiter;
+use crate::spawn::{JoinHandle, Spec};
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
+
+/// Lies on the frame of [`scope`]; its goroutines point to it.
+pub(crate) struct ScopeData {
+    /// Goroutines that have not left, and one for the scope's own closure.
+    running: AtomicUsize,
+    panicked: AtomicBool,
+    waiter: Waiter,
+}
+
+impl ScopeData {
+    /// A goroutine of the scope has ended, its result is dropped or with its handle.
+    pub(crate) fn leave(&self) {
+        // ORDERING: Release the goroutine's work to the scope's owner, Acquire that of the others for the last one.
+        if self.running.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: the owner waits for exactly this.
+            unsafe { Waiter::wake(NonNull::from(&self.waiter)) };
+        }
+    }
+
+    /// A result that nobody joined was a panic.
+    pub(crate) fn note_panic(&self) {
+        self.panicked.store(true, Relaxed);
+    }
+}
+
+/// Spawns goroutines that borrow from outside; see [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    data: NonNull<ScopeData>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+// SAFETY: `ScopeData` is made of atomics, and outlives the scope.
+unsafe impl Send for Scope<'_, '_> {}
+// SAFETY: as above.
+unsafe impl Sync for Scope<'_, '_> {}
+
+/// Runs `f`, which may spawn goroutines that borrow from the caller's frame, and waits for all of them.
+///
+/// The guarantees are those of [`std::thread::scope`].
+///
+/// ```
+/// let mut numbers = vec![1, 2, 3];
+/// let (sum, max) = mungo::scope(|s| {
+///     let sum = s.spawn(|| numbers.iter().sum::<i32>());
+///     let max = s.spawn(|| numbers.iter().max().copied());
+///     (sum.join().unwrap(), max.join().unwrap())
+/// });
+/// numbers.push(sum + max.unwrap());
+/// assert_eq!(numbers, [1, 2, 3, 9]);
+/// ```
+///
+/// # Panics
+/// If `f` panics, or a goroutine panicked that was not joined.
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let data =
+        ScopeData { running: AtomicUsize::new(1), panicked: AtomicBool::new(false), waiter: Waiter::current() };
+    let scope = Scope { data: NonNull::from(&data), scope: PhantomData, env: PhantomData };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    // ORDERING: as in `leave`.
+    if data.running.fetch_sub(1, AcqRel) != 1 {
+        data.waiter.wait(WaitReason::Scope);
+    }
+    match result {
+        Err(payload) => resume_unwind(payload),
+        Ok(_) if data.panicked.load(Relaxed) => panic!("a scoped goroutine panicked"),
+        Ok(value) => value,
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a goroutine that may borrow what outlives the scope.
+    ///
+    /// # Panics
+    /// As [`go`](crate::go).
+    #[track_caller]
+    pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        self.spawn_spec(Spec::here(), f).expect("mungo: cannot spawn a goroutine")
+    }
+
+    pub(crate) fn spawn_spec<F, T>(&'scope self, spec: Spec, f: F) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        // SAFETY: the data outlives `'scope`.
+        let data = unsafe { self.data.as_ref() };
+        data.running.fetch_add(1, Relaxed);
+        // SAFETY: `scope` does not return before the goroutine has left; by then it dropped what it borrowed.
+        let spawned = unsafe { Spec { scope: data, ..spec }.spawn(None, f) };
+        match spawned {
+            Ok(inner) => Ok(ScopedJoinHandle { inner, scope: PhantomData }),
+            Err(e) => {
+                data.running.fetch_sub(1, Relaxed); // the scope's own count is still there
+                Err(e)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // SAFETY: the data outlives the scope.
+        let data = unsafe { self.data.as_ref() };
+        f.debug_struct("Scope").field("running", &data.running.load(Relaxed)).finish_non_exhaustive()
+    }
+}
+
+/// A handle to a goroutine of a [`Scope`].
+#[derive(Debug)]
+pub struct ScopedJoinHandle<'scope, T> {
+    inner: JoinHandle<T>,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// See [`JoinHandle::join`].
+    ///
+    /// # Errors
+    /// The panic's payload.
+    pub fn join(self) -> std::thread::Result<T> {
+        self.inner.join()
+    }
+
+    /// See [`JoinHandle::is_finished`].
+    pub fn is_finished(&self) -> bool {
+        self.inner.is_finished()
+    }
+
+    /// See [`JoinHandle::goroutine`].
+    pub fn goroutine(&self) -> Goroutine {
+        self.inner.goroutine()
+    }
+}

@@ -1,0 +1,311 @@
+//! `go`, `JoinHandle`, `Builder`.
+
+use crate::current::Running;
+use crate::goroutine::Goroutine;
+use crate::runtime::{Runtime, default_runtime};
+use crate::sched::g::{DONE, G, GPtr, GRef, NO_JOINER, WaitReason, pool};
+use crate::sched::p::P;
+use crate::sched::park::{self, Waiter};
+use crate::sched::shared::Shared;
+use crate::scope::ScopeData;
+use crate::stack::slab::Class;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Starts a goroutine and returns a handle to wait for it.
+///
+/// Inside a goroutine the new one belongs to the same runtime, on a plain thread to the default one, which is made at
+/// first use. Dropping the handle detaches the goroutine: it goes on, and its panic is reported on stderr.
+///
+/// ```
+/// let answer = mungo::go(|| 6 * 7);
+/// assert_eq!(answer.join().unwrap(), 42);
+/// ```
+///
+/// # Panics
+/// If there is no memory for its stack, or the default runtime cannot be started; [`Builder::spawn`] returns these
+/// errors.
+#[track_caller]
+#[inline]
+pub fn go<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    // SAFETY: `'static`.
+    unsafe { Spec::here().spawn(None, f) }.expect("mungo: cannot spawn a goroutine")
+}
+
+/// The same as [`go`], by std's name.
+///
+/// # Panics
+/// As [`go`].
+#[track_caller]
+#[inline]
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    go(f)
+}
+
+/// Everything about a goroutine to be, but its code.
+pub(crate) struct Spec {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) class: Option<Class>,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) scope: *const ScopeData,
+}
+
+impl Spec {
+    #[track_caller]
+    #[inline]
+    pub(crate) fn here() -> Spec {
+        Spec { name: None, class: None, place: Location::caller(), scope: std::ptr::null() }
+    }
+
+    /// Spawns on `target`, or on the caller's runtime, or on the default one.
+    ///
+    /// # Safety
+    /// What `f` and `T` borrow lives until the goroutine has ended.
+    #[inline]
+    pub(crate) unsafe fn spawn<F, T>(self, target: Option<&Arc<Shared>>, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let running = Running::enter();
+        let g = match &running {
+            Some(running) if target.is_none_or(|t| std::ptr::eq(&raw const **t, running.shared())) => {
+                // SAFETY: by the caller.
+                unsafe { self.spawn_local(running.p(), running.shared(), f)? }
+            }
+            _ => {
+                let shared = match target {
+                    Some(shared) => shared,
+                    None => default_runtime()?.shared(),
+                };
+                // SAFETY: by the caller.
+                unsafe { self.spawn_from_outside(shared, f)? }
+            }
+        };
+        Ok(JoinHandle { g: Some(g), result: PhantomData })
+    }
+
+    #[inline]
+    unsafe fn spawn_local<F, T>(self, p: &P, shared: &Shared, f: F) -> io::Result<GRef>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        // SAFETY: in the runtime, so the P is ours.
+        let core = unsafe { p.core() };
+        match self.class {
+            Some(class) if class != core.slots.class() => class.reserve(1)?,
+            _ => core.slots.reserve()?,
+        }
+        let g = core.take_g();
+        let id = core.new_id(&shared.next_id);
+        p.counters.spawned.add(1);
+        // SAFETY: by the caller; the G is idle and ours.
+        let handle = unsafe { self.fill(g, shared, id, f) };
+        park::queue_next(p, shared, g);
+        shared.wake_one();
+        Ok(handle)
+    }
+
+    #[cold]
+    unsafe fn spawn_from_outside<F, T>(self, shared: &Arc<Shared>, f: F) -> io::Result<GRef>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        self.class.unwrap_or(shared.config.stack_class).reserve(1)?;
+        let mut one = Vec::with_capacity(1);
+        pool::refill(&mut one, 1);
+        let g = one.pop().expect("just refilled");
+        let id = shared.next_id.fetch_add(1, Relaxed);
+        // ORDERING: Release as the Ps' counters: see `Shared::live`.
+        shared.external_spawned.fetch_add(1, Release);
+        // SAFETY: by the caller; the G is idle and ours.
+        let handle = unsafe { self.fill(g, shared, id, f) };
+        shared.push_global_one(g);
+        shared.wake_one();
+        Ok(handle)
+    }
+
+    #[inline]
+    unsafe fn fill<F, T>(self, g: GPtr, shared: &Shared, id: u64, f: F) -> GRef
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        g.shared.set(shared);
+        g.scope.set(self.scope);
+        g.class.set(self.class.unwrap_or(shared.config.stack_class));
+        // SAFETY: by the caller. The second count is the handle's.
+        unsafe {
+            g.prepare::<F, T>(f, id, self.place, self.name);
+            GRef::from_counted(g)
+        }
+    }
+}
+
+/// Waits for a goroutine and gets its result. Dropping it detaches the goroutine.
+#[derive(Debug)]
+pub struct JoinHandle<T> {
+    g: Option<GRef>,
+    result: PhantomData<T>,
+}
+
+// SAFETY: the result crosses by `join` only, and `spawn` asked for `T: Send`. As std's.
+unsafe impl<T> Send for JoinHandle<T> {}
+// SAFETY: through a shared reference nothing but the G's atomics can be reached.
+unsafe impl<T> Sync for JoinHandle<T> {}
+
+impl<T> JoinHandle<T> {
+    fn g(&self) -> &GRef {
+        self.g.as_ref().expect("only `join` takes it")
+    }
+
+    /// Waits until the goroutine has ended, its thread-locals' destructors included, and returns its result, or what it
+    /// panicked with. Works on goroutines, which park, and on plain threads, which block.
+    ///
+    /// # Errors
+    /// The panic's payload.
+    pub fn join(mut self) -> std::thread::Result<T> {
+        let g = self.g.take().expect("only `join` takes it");
+        wait_for(&g);
+        // SAFETY: done, and we consume the only handle that may take the result.
+        unsafe {
+            g.set_drop_result(None);
+            g.take::<std::thread::Result<T>>()
+        }
+    }
+
+    /// Whether the goroutine has ended: then `join` returns at once.
+    pub fn is_finished(&self) -> bool {
+        self.g().is_done()
+    }
+
+    /// The goroutine, for its id, its name, and to unpark it.
+    pub fn goroutine(&self) -> Goroutine {
+        Goroutine::from(self.g().clone())
+    }
+}
+
+fn wait_for(g: &G) {
+    if g.is_done() {
+        return;
+    }
+    let waiter = Waiter::current();
+    let address = &raw const waiter as usize;
+    // ORDERING: Release our waiter to `complete`, Acquire the result if it is there.
+    match g.join.compare_exchange(NO_JOINER, address, AcqRel, Acquire) {
+        Ok(_) => waiter.wait(WaitReason::Join),
+        Err(state) => debug_assert_eq!(state, DONE),
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(g) = self.g.take() {
+            g.detach();
+        }
+    }
+}
+
+/// To give a goroutine a name or a stack size.
+///
+/// ```
+/// let worker = mungo::Builder::new()
+///     .name("parser".to_owned())
+///     .stack_size(64 * 1024)
+///     .spawn(|| mungo::current().name().map(str::to_owned))?;
+/// assert_eq!(worker.join().unwrap().as_deref(), Some("parser"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `spawn`"]
+pub struct Builder {
+    name: Option<String>,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// A goroutine without a name, with the runtime's stack size.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Its name, for dumps, panics and traces.
+    pub fn name(mut self, name: String) -> Builder {
+        self.name = Some(name);
+        self
+    }
+
+    /// The least stack that it needs, in bytes.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    fn spec(self, place: &'static Location<'static>) -> io::Result<Spec> {
+        if self.name.as_ref().is_some_and(|name| name.contains('\0')) {
+            let why = "a goroutine's name must not contain a NUL character";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let class = self.stack_size.map(Class::for_stack).transpose()?;
+        Ok(Spec { name: self.name.map(Into::into), class, place, scope: std::ptr::null() })
+    }
+
+    /// Starts the goroutine, as [`go`] does.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name with a NUL or a stack size below 16 KiB or above 16 GiB; `OutOfMemory`; and what
+    /// starting the default runtime may return.
+    #[track_caller]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        // SAFETY: `'static`.
+        unsafe { self.spec(Location::caller())?.spawn(None, f) }
+    }
+
+    /// Starts the goroutine on `runtime`.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_on<F, T>(self, runtime: &Runtime, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        // SAFETY: `'static`.
+        unsafe { self.spec(Location::caller())?.spawn(Some(runtime.shared()), f) }
+    }
+
+    /// Starts the goroutine within `scope`.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_scoped<'scope, 'env, F, T>(
+        self,
+        scope: &'scope crate::Scope<'scope, 'env>,
+        f: F,
+    ) -> io::Result<crate::ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        scope.spawn_spec(self.spec(Location::caller())?, f)
+    }
+}

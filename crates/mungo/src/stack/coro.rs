@@ -1,0 +1,62 @@
+//! The coroutine under a goroutine: the one user of corosensei.
+//!
+//! A coroutine is started on a slot, resumed by a worker (on the M's own stack, "g0"), and suspends
+//! itself with a word for the worker. It never unwinds out: the goroutine's entry catches panics.
+
+use super::Slot;
+use super::slab::BorrowedSlot;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// A suspended or running coroutine that yields `Y`s.
+pub(crate) struct Coro<Y>(ManuallyDrop<Coroutine<(), Y, (), BorrowedSlot>>);
+
+/// What a coroutine suspends itself with; valid on its own stack only.
+pub(crate) struct Suspender<Y>(NonNull<Yielder<(), Y>>);
+
+impl<Y> Clone for Suspender<Y> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<Y> Copy for Suspender<Y> {}
+
+impl<Y: 'static> Coro<Y> {
+    /// Prepares a coroutine on `slot` that will run `entry(suspender, arg)`.
+    ///
+    /// # Safety
+    /// The slot is free and stays with the coroutine until it [`finished`](Self::resume). `entry` does not unwind.
+    #[inline]
+    pub(crate) unsafe fn new(slot: &Slot, arg: usize, entry: fn(Suspender<Y>, usize)) -> Self {
+        // SAFETY: by the caller. The closure owns nothing, so forgetting the coroutine loses nothing.
+        let stack = unsafe { slot.lend() };
+        Coro(ManuallyDrop::new(Coroutine::with_stack(stack, move |yielder: &Yielder<(), Y>, ()| {
+            entry(Suspender(NonNull::from(yielder)), arg)
+        })))
+    }
+
+    /// Runs it until it suspends (`Some`) or ends (`None`).
+    ///
+    /// # Safety
+    /// One worker at a time; the thread pointer is the goroutine's; not after it ended.
+    #[inline(always)]
+    pub(crate) unsafe fn resume(&mut self) -> Option<Y> {
+        match self.0.resume(()) {
+            CoroutineResult::Yield(y) => Some(y),
+            CoroutineResult::Return(()) => None,
+        }
+    }
+}
+
+impl<Y> Suspender<Y> {
+    /// Switches to the worker, which gets `word`; returns when the worker resumes.
+    ///
+    /// # Safety
+    /// Called on the coroutine's own stack.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(self, word: Y) {
+        // SAFETY: the yielder lives at the coroutine's stack base, and we are on that stack.
+        unsafe { self.0.as_ref() }.suspend(word)
+    }
+}

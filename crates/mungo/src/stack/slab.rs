@@ -1,0 +1,416 @@
+//! Stack slots: big mappings cut into equal pieces, pooled and reused.
+//!
+//! A slot is, from the top: a header, the goroutine's thread block (see [`tls`](super::tls)), the
+//! stack, a guard page. Slots come in classes of a power of two. The pool is one for the process:
+//! runtimes share it, and a slab is never unmapped.
+//!
+//! **Reserve, then take.** A spawn *reserves* room, which may map a slab and fail with a clear
+//! error; a worker *takes* the slot when the goroutine first runs, which cannot fail. So a spawn
+//! that was accepted is never lost for want of a stack, and a batch of short goroutines runs on one
+//! hot slot after the other instead of a cold one each.
+//!
+//! Invariant, per class: slots mapped ≥ slots reserved; each [`SlotCache`] has reserved what it may hoard.
+
+use super::guard::{self, Kind, Mapping};
+use super::tls;
+use crate::sys::{Lock, page_size};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The default slot, guard page and thread block included.
+pub(crate) const DEFAULT_SLOT: usize = 256 << 10;
+/// The smallest stack that a goroutine may ask for: std's panic machinery needs most of it.
+pub(crate) const MIN_STACK: usize = 16 << 10;
+const MIN_CLASS: u32 = 15;
+const MAX_CLASS: u32 = 34;
+/// TUNED: guess; enough that a burst of short goroutines stays within its P.
+const CACHE_MAX: usize = 64;
+/// Slots of the first slab of a class, doubled with each slab up to [`SLAB_MAX`].
+const SLAB_MIN: usize = 32;
+const SLAB_MAX: usize = 1024;
+/// Thread ids for the C library start above the kernel's largest pid (2^22).
+const FIRST_TID: u32 = 1 << 23;
+
+/// A class of slots: log2 of their size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(u32);
+
+impl Class {
+    pub(crate) const DEFAULT: Class = Class(DEFAULT_SLOT.trailing_zeros());
+
+    /// The class with at least `stack_size` usable bytes.
+    pub(crate) fn for_stack(stack_size: usize) -> io::Result<Class> {
+        let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if stack_size < MIN_STACK {
+            return refuse(format!("a stack of {stack_size} bytes is too small: ask for at least {MIN_STACK}"));
+        }
+        let tls = tls::layout().map_or(0, |l| l.below + l.above + l.align);
+        let overhead = size_of::<Header>() + tls + page_size();
+        match stack_size.checked_add(overhead).and_then(usize::checked_next_power_of_two) {
+            Some(size) if size.trailing_zeros() <= MAX_CLASS => Ok(Class(size.trailing_zeros().max(MIN_CLASS))),
+            _ => refuse(format!("a stack of {stack_size} bytes is too large: the limit is 16 GiB")),
+        }
+    }
+
+    fn slot_size(self) -> usize {
+        1 << self.0
+    }
+
+    fn pool(self) -> &'static Lock<Pool> {
+        static POOLS: [Lock<Pool>; (MAX_CLASS - MIN_CLASS + 1) as usize] =
+            [const { Lock::new(Pool::EMPTY) }; (MAX_CLASS - MIN_CLASS + 1) as usize];
+        &POOLS[(self.0 - MIN_CLASS) as usize]
+    }
+
+    /// Makes sure that `n` more slots can be taken.
+    pub(crate) fn reserve(self, n: usize) -> io::Result<()> {
+        let mut pool = self.pool().lock();
+        while pool.reserved + n > pool.mapped {
+            pool.map_slab(self)?;
+        }
+        pool.reserved += n;
+        Ok(())
+    }
+
+    pub(crate) fn unreserve(self, n: usize) {
+        self.pool().lock().reserved -= n;
+    }
+
+    /// Takes a slot that was reserved.
+    pub(crate) fn take(self) -> Slot {
+        let mut pool = self.pool().lock();
+        if let Some(slot) = pool.pop() {
+            return slot;
+        }
+        let at = pool.carve(self);
+        drop(pool);
+        Slot::build(at, self)
+    }
+
+    /// Returns a slot; the reservation stays.
+    pub(crate) fn give(self, slot: Slot) {
+        self.pool().lock().free.push(slot);
+    }
+}
+
+/// Lies at the very top of a slot.
+#[repr(C, align(64))]
+struct Header {
+    class: Class,
+    /// The goroutine's thread pointer; null with shared thread-locals.
+    thread_pointer: *mut u8,
+    /// Where the stack begins (its highest address).
+    base: usize,
+}
+
+/// A stack, owned. Dropping one leaks it: it goes back by [`Class::give`] or [`SlotCache::give`].
+#[derive(Debug)]
+pub(crate) struct Slot(NonNull<Header>);
+
+// SAFETY: a slot is memory with one owner.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    /// Makes the slot that begins at `at` for the first time.
+    fn build(at: *mut u8, class: Class) -> Slot {
+        static NEXT_TID: AtomicU32 = AtomicU32::new(FIRST_TID);
+        // SAFETY: the range `at..at + slot_size` was carved from a slab for this slot alone, and is zero.
+        unsafe {
+            let header = at.add(class.slot_size() - size_of::<Header>()).cast::<Header>();
+            let mut built = Header { class, thread_pointer: std::ptr::null_mut(), base: header as usize };
+            if guard::kind() == Kind::Marked
+                && let Err(e) = guard::install(at)
+            {
+                fatal("a stack's guard page", &e);
+            }
+            if let Ok(layout) = tls::layout() {
+                let tp = (header as usize - layout.above) & !(layout.align - 1);
+                built.thread_pointer = tp as *mut u8;
+                built.base = (tp - layout.below) & !63;
+                if let Err(e) = layout.create(tp as *mut u8, NEXT_TID.fetch_add(1, Relaxed)) {
+                    fatal("a goroutine's thread-locals", &e);
+                }
+            }
+            header.write(built);
+            Slot(NonNull::new_unchecked(header))
+        }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the slot's owner holds it; `build` wrote it.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.header().class
+    }
+
+    /// The thread pointer of the goroutine on this slot; 0 with shared thread-locals.
+    #[inline]
+    pub(crate) fn thread_pointer(&self) -> usize {
+        self.header().thread_pointer as usize
+    }
+
+    /// The stack's highest address.
+    #[inline]
+    pub(crate) fn base(&self) -> usize {
+        self.header().base
+    }
+
+    /// The lowest address of the slot, where the guard page is.
+    #[inline]
+    pub(crate) fn limit(&self) -> usize {
+        self.0.as_ptr() as usize + size_of::<Header>() - self.class().slot_size()
+    }
+
+    pub(crate) fn guard(&self) -> Range<usize> {
+        self.limit()..self.limit() + page_size()
+    }
+
+    /// Runs the destructors of the goroutine's thread-locals.
+    ///
+    /// # Safety
+    /// Called by the goroutine on this slot, at its end.
+    #[inline]
+    pub(crate) unsafe fn run_tls_destructors(&self) {
+        if let Ok(layout) = tls::layout() {
+            // SAFETY: by the caller.
+            unsafe { layout.run_destructors(self.header().thread_pointer) }
+        }
+    }
+
+    /// Makes the thread block as good as new.
+    ///
+    /// # Safety
+    /// The goroutine has ended, its destructors have run, and no thread uses this block's thread-locals.
+    #[inline]
+    pub(crate) unsafe fn reset_tls(&self) {
+        if let Ok(layout) = tls::layout() {
+            // SAFETY: by the caller.
+            unsafe { layout.reset(self.header().thread_pointer) }
+        }
+    }
+
+    /// Gives the pages of the stack below `keep_from` back to the kernel.
+    ///
+    /// # Safety
+    /// Nothing below `keep_from` is in use, nor will be before this returns.
+    pub(crate) unsafe fn drop_pages_below(&self, keep_from: usize) {
+        let (low, high) = (self.guard().end, keep_from & !(page_size() - 1));
+        if low < high {
+            // SAFETY: within this slot, above its guard; unused by the caller's word.
+            unsafe { libc::madvise(low as *mut _, high - low, libc::MADV_DONTNEED) };
+        }
+    }
+}
+
+/// The slots of one class.
+struct Pool {
+    /// Free slots, the most recently used on top.
+    free: Vec<Slot>,
+    /// So many at the bottom of `free` have had their pages dropped.
+    trimmed: usize,
+    /// The shortest that `free` has been since the last trim: those below lay idle all the time.
+    low_water: usize,
+    /// Pieces of slabs that were never used: next slot, end.
+    uncarved: Vec<Range<usize>>,
+    mapped: usize,
+    reserved: usize,
+}
+
+impl Pool {
+    const EMPTY: Pool =
+        Pool { free: Vec::new(), trimmed: 0, low_water: 0, uncarved: Vec::new(), mapped: 0, reserved: 0 };
+
+    fn pop(&mut self) -> Option<Slot> {
+        let slot = self.free.pop()?;
+        self.trimmed = self.trimmed.min(self.free.len());
+        self.low_water = self.low_water.min(self.free.len());
+        Some(slot)
+    }
+
+    fn carve(&mut self, class: Class) -> *mut u8 {
+        let range = self.uncarved.last_mut().expect("reserved before taken");
+        let at = range.start;
+        range.start += class.slot_size();
+        if range.start == range.end {
+            self.uncarved.pop();
+        }
+        at as *mut u8
+    }
+
+    fn map_slab(&mut self, class: Class) -> io::Result<()> {
+        let size = class.slot_size();
+        // Huge stacks come one by one; the others by the dozen.
+        let most = if size > DEFAULT_SLOT { (DEFAULT_SLOT * SLAB_MIN / size).max(1) } else { SLAB_MAX };
+        let mut slots = self.mapped.clamp(SLAB_MIN.min(most), most);
+        if guard::kind() == Kind::Protected {
+            slots = slots.min(SLAB_MIN);
+        }
+        let explain = |e: io::Error| {
+            io::Error::new(
+                e.kind(),
+                format!(
+                    "no memory for {slots} more goroutine stacks of {size} bytes ({} are mapped): {e}; \
+                     use smaller stacks or fewer goroutines{}",
+                    self.mapped,
+                    match guard::kind() {
+                        Kind::Marked => "",
+                        Kind::Protected =>
+                            ", or raise vm.max_map_count (this kernel needs two mappings a stack)",
+                    }
+                ),
+            )
+        };
+        let mapping = Mapping::new(slots * size).map_err(explain)?;
+        // SAFETY: advice about a fresh mapping; guard pages at the bottom of slots that nobody has.
+        unsafe {
+            libc::madvise(mapping.base.cast(), slots * size, libc::MADV_NOHUGEPAGE);
+            if guard::kind() == Kind::Protected {
+                (0..slots).try_for_each(|i| guard::install(mapping.base.add(i * size))).map_err(explain)?;
+            }
+        }
+        let base = mapping.keep() as usize;
+        self.uncarved.push(base..base + slots * size);
+        self.mapped += slots;
+        Ok(())
+    }
+}
+
+/// Gives the pages of idle free stacks back to the kernel; called now and then by the monitor.
+pub(crate) fn trim() {
+    /// So many system calls under the lock at a time.
+    const BATCH: usize = 16;
+    for class in (MIN_CLASS..=MAX_CLASS).map(Class) {
+        loop {
+            let mut pool = class.pool().lock();
+            let end = pool.low_water.min(pool.trimmed + BATCH);
+            for slot in pool.free.get(pool.trimmed..end).unwrap_or_default() {
+                // SAFETY: a free slot, under the pool's lock. The first page may stay: it is wanted first.
+                unsafe { slot.drop_pages_below(slot.base() - 1) };
+            }
+            if pool.trimmed >= end {
+                pool.low_water = pool.free.len();
+                break;
+            }
+            pool.trimmed = end;
+        }
+    }
+}
+
+/// A P's own few slots, and its reservations; no lock on the fast path.
+#[derive(Debug)]
+pub(crate) struct SlotCache {
+    class: Class,
+    free: Vec<Slot>,
+    /// Slots that may be spawned on without asking the pool.
+    credits: usize,
+}
+
+impl SlotCache {
+    pub(crate) fn new(class: Class) -> io::Result<Self> {
+        class.reserve(CACHE_MAX)?;
+        Ok(SlotCache { class, free: Vec::with_capacity(CACHE_MAX), credits: 0 })
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Reserves one slot of this class.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> io::Result<()> {
+        if self.credits == 0 {
+            self.reserve_slow()?;
+        }
+        self.credits -= 1;
+        Ok(())
+    }
+
+    #[cold]
+    fn reserve_slow(&mut self) -> io::Result<()> {
+        let want = if self.class.reserve(CACHE_MAX).is_ok() { CACHE_MAX } else { 1 };
+        if want == 1 {
+            self.class.reserve(1)?;
+        }
+        self.credits += want;
+        Ok(())
+    }
+
+    /// Gives a reservation back.
+    #[inline]
+    pub(crate) fn unreserve(&mut self) {
+        self.credits += 1;
+        if self.credits > 2 * CACHE_MAX {
+            self.class.unreserve(CACHE_MAX);
+            self.credits -= CACHE_MAX;
+        }
+    }
+
+    /// A slot, most recently used first. It was reserved before.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Slot {
+        self.free.pop().unwrap_or_else(|| self.class.take())
+    }
+
+    #[inline]
+    pub(crate) fn give(&mut self, slot: Slot) {
+        if self.free.len() == CACHE_MAX {
+            let mut pool = self.class.pool().lock();
+            // The oldest half goes: the newest is the warmest.
+            pool.free.extend(self.free.drain(..CACHE_MAX / 2));
+        }
+        self.free.push(slot);
+    }
+
+    /// Hands everything back to the pool, where idle stacks are trimmed.
+    pub(crate) fn flush(&mut self) {
+        let mut pool = self.class.pool().lock();
+        pool.free.append(&mut self.free);
+        pool.reserved -= std::mem::take(&mut self.credits);
+    }
+}
+
+impl Drop for SlotCache {
+    fn drop(&mut self) {
+        self.flush();
+        self.class.unreserve(CACHE_MAX);
+    }
+}
+
+/// The kernel refused a page to a goroutine that was accepted: as with any allocation, that is the end.
+#[cold]
+fn fatal(what: &str, e: &io::Error) -> ! {
+    eprintln!("mungo: out of memory for {what}: {e}");
+    std::process::abort()
+}
+
+// SAFETY: base and limit bound memory that the slot owns; a guard page lies at the limit.
+unsafe impl corosensei::stack::Stack for BorrowedSlot {
+    #[inline]
+    fn base(&self) -> corosensei::stack::StackPointer {
+        // SAFETY: addresses of mappings are not zero.
+        unsafe { corosensei::stack::StackPointer::new_unchecked(self.0.base()) }
+    }
+
+    #[inline]
+    fn limit(&self) -> corosensei::stack::StackPointer {
+        // SAFETY: as above.
+        unsafe { corosensei::stack::StackPointer::new_unchecked(self.0.limit()) }
+    }
+}
+
+/// A slot lent to a coroutine; the G keeps the slot itself.
+pub(crate) struct BorrowedSlot(ManuallyDrop<Slot>);
+
+impl Slot {
+    /// # Safety
+    /// The coroutine ends before the slot is given back.
+    #[inline]
+    pub(crate) unsafe fn lend(&self) -> BorrowedSlot {
+        BorrowedSlot(ManuallyDrop::new(Slot(self.0)))
+    }
+}

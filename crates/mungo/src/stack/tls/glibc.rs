@@ -1,0 +1,444 @@
+//! Thread blocks as glibc makes them, for x86-64.
+//!
+//! glibc exports what is needed: `_dl_allocate_tls` (its own `pthread_create` uses it), and for
+//! debuggers the offsets of the fields of `struct pthread` (`_thread_db_*`), so nothing is guessed.
+//! Every fact is checked against the calling thread before it is trusted; if one check fails,
+//! [`layout`] refuses and the runtime falls back to shared thread-locals.
+
+use std::arch::asm;
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::sync::OnceLock;
+
+type Word = usize;
+
+/// Offsets in the thread control block that the x86-64 ABI and glibc's `tcbhead_t` fix.
+mod tcb {
+    pub(super) const SELF_A: usize = 0;
+    pub(super) const DTV: usize = 8;
+    pub(super) const SELF_B: usize = 16;
+    /// malloc and stdio take their locks only if this is set.
+    pub(super) const MULTIPLE_THREADS: usize = 24;
+    /// `multiple_threads` up to the CET word: stack guard, pointer guard, feature bits.
+    pub(super) const INHERITED: std::ops::Range<usize> = 24..80;
+}
+
+/// `HWCAP2_FSGSBASE`: the kernel lets user code write the FS base.
+const HWCAP2_FSGSBASE: u64 = 2;
+/// pthread keys live in 32 blocks of 32 (`PTHREAD_KEY_2NDLEVEL_SIZE`).
+const KEYS_PER_BLOCK: usize = 32;
+/// POSIX: destructors that set keys again are run this often (`PTHREAD_DESTRUCTOR_ITERATIONS`).
+const KEY_DESTRUCTOR_ROUNDS: usize = 4;
+
+/// A module's thread-locals within the static TLS area, to be put back when a block is reused.
+#[derive(Debug)]
+struct Module {
+    /// Distance below the thread pointer.
+    below: usize,
+    /// Relocated initial image.
+    image: usize,
+    image_len: usize,
+    total_len: usize,
+}
+
+/// A `pthread_key_t`'s value: `struct pthread_key_data`.
+#[repr(C)]
+struct KeyData {
+    seq: usize,
+    data: *mut c_void,
+}
+
+/// An entry of `__pthread_keys`: `struct pthread_key_struct`.
+#[repr(C)]
+struct KeyStruct {
+    seq: usize,
+    destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+/// What is known about this process's thread blocks; made once.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Bytes that must be reserved below the thread pointer.
+    pub(crate) below: usize,
+    /// Bytes of `struct pthread` from the thread pointer on.
+    pub(crate) above: usize,
+    /// Alignment of the thread pointer.
+    pub(crate) align: usize,
+    allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    deallocate_tls: unsafe extern "C" fn(*mut c_void, bool),
+    call_tls_dtors: unsafe extern "C" fn(),
+    ctype_init: unsafe extern "C" fn(),
+    keys: usize,
+    tid: usize,
+    list: usize,
+    specific: usize,
+    rseq: Option<isize>,
+    /// `__resp` and the resolver state that it points to, both relative to the thread pointer.
+    resolver: Option<(isize, isize)>,
+    errno: isize,
+    /// The loader's count of TLS modules when this was made; another number in a block's vector means that the
+    /// goroutine touched thread-locals of a library loaded since.
+    generation: usize,
+    /// Modules that start afresh with each goroutine.
+    fresh: Vec<Module>,
+    /// Modules that keep their state with the block: libc (malloc's cache) and the loader.
+    kept: Vec<Module>,
+}
+
+// SAFETY: addresses and offsets that never change after `layout` made them.
+unsafe impl Send for Layout {}
+// SAFETY: as above.
+unsafe impl Sync for Layout {}
+
+/// The layout, or why goroutines must share thread-locals.
+pub(crate) fn layout() -> Result<&'static Layout, &'static str> {
+    static LAYOUT: OnceLock<Result<Layout, &'static str>> = OnceLock::new();
+    LAYOUT.get_or_init(discover).as_ref().map_err(|e| *e)
+}
+
+/// The calling thread's FS base.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let tp;
+    // SAFETY: the first word of a glibc thread block is its own address. `mov` rather than
+    // `rdfsbase`, which would fault on a kernel that does not allow it. Not `pure`: the answer
+    // changes when a goroutine is switched.
+    unsafe { asm!("mov {}, fs:0", out(reg) tp, options(nostack, preserves_flags, readonly)) };
+    tp
+}
+
+/// Moves this OS thread to another thread block.
+///
+/// # Safety
+/// `tp` is a live block that no other thread uses, and [`layout`] is known to be there.
+#[inline(always)]
+pub(crate) unsafe fn set_thread_pointer(tp: usize) {
+    // SAFETY: by the caller. No `nomem`: no memory access may move across it.
+    unsafe { asm!("wrfsbase {}", in(reg) tp, options(nostack, preserves_flags)) };
+}
+
+impl Layout {
+    /// Builds a thread block around `tp`, with `tid` as its thread id for the C library.
+    ///
+    /// # Safety
+    /// `below` zeroed bytes under `tp` and `above` zeroed bytes from it on belong to the caller; `tp` is
+    /// aligned to `align`. `tid` is no other thread's or block's.
+    pub(crate) unsafe fn create(&self, tp: *mut u8, tid: u32) -> io::Result<()> {
+        // SAFETY: memory by the caller; the fields' offsets were checked by `discover`.
+        unsafe {
+            let own = thread_pointer();
+            if (self.allocate_tls)(tp.cast()).is_null() {
+                return Err(io::Error::from(io::ErrorKind::OutOfMemory));
+            }
+            set::<Word>(tp, tcb::SELF_A, tp as Word);
+            set::<Word>(tp, tcb::SELF_B, tp as Word);
+            let from = (own as *const u8).add(tcb::INHERITED.start);
+            from.copy_to_nonoverlapping(tp.add(tcb::INHERITED.start), tcb::INHERITED.len());
+            set::<c_int>(tp, tcb::MULTIPLE_THREADS, 1);
+            set::<u32>(tp, self.tid, tid);
+            // An empty list: `fork` unlinks the calling thread from it in the child.
+            set::<Word>(tp, self.list, tp as Word + self.list);
+            set::<Word>(tp, self.list + 8, tp as Word + self.list);
+            set::<Word>(tp, self.specific, tp as Word + self.first_keys());
+            if let Some(rseq) = self.rseq {
+                // cpu_id_start, cpu_id: -1 means "not registered", so that sched_getcpu asks the kernel.
+                tp.offset(rseq).cast::<[u32; 2]>().write_unaligned([0, u32::MAX]);
+            }
+            if let Some((resp, state)) = self.resolver {
+                tp.offset(resp).cast::<Word>().write((tp as Word).wrapping_add_signed(state));
+            }
+            // The character class tables of <ctype.h> are pointers in libc's TLS.
+            set_thread_pointer(tp as usize);
+            (self.ctype_init)();
+            set_thread_pointer(own);
+        }
+        Ok(())
+    }
+
+    /// Runs the destructors of thread-locals and pthread keys, as at a thread's end.
+    ///
+    /// # Safety
+    /// `tp` is the block that this thread is on, on a goroutine's stack, at its end.
+    pub(crate) unsafe fn run_destructors(&self, tp: *mut u8) {
+        // SAFETY: by the caller; glibc calls the same function in `start_thread`.
+        unsafe {
+            (self.call_tls_dtors)();
+            if tp.add(self.keys_used()).read() != 0 {
+                self.run_key_destructors(tp);
+            }
+        }
+    }
+
+    #[cold]
+    unsafe fn run_key_destructors(&self, tp: *mut u8) {
+        let keys = self.keys as *const KeyStruct;
+        // SAFETY: `specific` is an array of 32 pointers to blocks of 32 keys; `__pthread_keys` has as many
+        // entries. A block other than the first is malloc'ed by glibc and freed at the thread's end.
+        unsafe {
+            let blocks = tp.add(self.specific).cast::<*mut KeyData>();
+            for _ in 0..KEY_DESTRUCTOR_ROUNDS {
+                let mut again = false;
+                for b in 0..KEYS_PER_BLOCK {
+                    let block = blocks.add(b).read();
+                    if block.is_null() {
+                        continue;
+                    }
+                    for k in 0..KEYS_PER_BLOCK {
+                        let value = &mut *block.add(k);
+                        let data = std::mem::replace(&mut value.data, std::ptr::null_mut());
+                        let key = keys.add(b * KEYS_PER_BLOCK + k).read();
+                        if !data.is_null()
+                            && value.seq == key.seq
+                            && let Some(f) = key.destructor
+                        {
+                            again = true;
+                            f(data);
+                        }
+                    }
+                }
+                if !again {
+                    break;
+                }
+            }
+            for b in 1..KEYS_PER_BLOCK {
+                libc::free(blocks.add(b).replace(std::ptr::null_mut()).cast());
+            }
+            tp.add(self.first_keys()).write_bytes(0, KEYS_PER_BLOCK * size_of::<KeyData>());
+            tp.add(self.keys_used()).write(0);
+        }
+    }
+
+    /// Makes the block as good as new for the next goroutine; libc's part stays.
+    ///
+    /// # Safety
+    /// `tp` was made by [`create`](Self::create), its destructors have run, no thread is on it except
+    /// perhaps the calling one, which touches no thread-local until it left.
+    pub(crate) unsafe fn reset(&self, tp: *mut u8) {
+        // SAFETY: by the caller; the ranges were taken from the loader.
+        unsafe {
+            if dtv(tp).read() != self.generation && has_dynamic_tls(tp) {
+                self.reallocate(tp);
+            }
+            for m in &self.fresh {
+                let at = tp.sub(m.below);
+                (m.image as *const u8).copy_to_nonoverlapping(at, m.image_len);
+                at.add(m.image_len).write_bytes(0, m.total_len - m.image_len);
+            }
+            tp.offset(self.errno).cast::<c_int>().write(0);
+        }
+    }
+
+    /// Gives back thread-locals of libraries loaded by `dlopen`, and makes the block anew around libc's part.
+    #[cold]
+    unsafe fn reallocate(&self, tp: *mut u8) {
+        // SAFETY: as `reset`; after the deallocation nothing allocates on this block until libc's part is back.
+        unsafe {
+            (self.deallocate_tls)(tp.cast(), false);
+            let bytes = |m: &Module| std::slice::from_raw_parts(tp.sub(m.below), m.total_len).to_vec();
+            let saved: Vec<Vec<u8>> = self.kept.iter().map(bytes).collect();
+            if (self.allocate_tls)(tp.cast()).is_null() {
+                std::alloc::handle_alloc_error(std::alloc::Layout::new::<Word>());
+            }
+            for (m, bytes) in self.kept.iter().zip(&saved) {
+                bytes.as_ptr().copy_to_nonoverlapping(tp.sub(m.below), m.total_len);
+            }
+        }
+    }
+
+    /// Offset of the first block of pthread keys, which lies in the thread block itself.
+    fn first_keys(&self) -> usize {
+        self.specific - KEYS_PER_BLOCK * size_of::<KeyData>()
+    }
+
+    /// Offset of the flag that a key was ever set.
+    fn keys_used(&self) -> usize {
+        self.specific + KEYS_PER_BLOCK * size_of::<*mut KeyData>()
+    }
+}
+
+unsafe fn set<T>(tp: *mut u8, offset: usize, value: T) {
+    // SAFETY: by the caller: a field of a block that it owns.
+    unsafe { tp.add(offset).cast::<T>().write(value) }
+}
+
+/// The block's vector of TLS modules: pairs of words, the first pair's first word counts generations.
+unsafe fn dtv(tp: *const u8) -> *const Word {
+    // SAFETY: by the caller: a block that glibc initialised.
+    unsafe { tp.add(tcb::DTV).cast::<*const Word>().read() }
+}
+
+/// Whether some module's thread-locals were allocated on demand (their `to_free` word is set).
+unsafe fn has_dynamic_tls(tp: *const u8) -> bool {
+    // SAFETY: by the caller; the pair before the first one holds the number of entries.
+    unsafe {
+        let dtv = dtv(tp);
+        (1..=dtv.sub(2).read()).any(|i| dtv.add(2 * i + 1).read() != 0)
+    }
+}
+
+/// Looks a symbol up in the loaded libraries.
+fn symbol(name: &CStr) -> Result<usize, &'static str> {
+    // SAFETY: a NUL-terminated name.
+    match unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize {
+        0 => Err("this C library lacks a symbol that own thread-locals need"),
+        at => Ok(at),
+    }
+}
+
+/// The offset of a field of `struct pthread`, as glibc tells debuggers: (bits, count, offset).
+fn field(name: &CStr) -> Result<usize, &'static str> {
+    // SAFETY: glibc's `_thread_db_` descriptors are three 32-bit words.
+    Ok(unsafe { (symbol(name)? as *const [u32; 3]).read() }[2] as usize)
+}
+
+fn discover() -> Result<Layout, &'static str> {
+    // SAFETY: no memory involved.
+    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0 {
+        return Err("this kernel does not let programs write the FS base (fsgsbase)");
+    }
+    // A second thread sees the layout of an ordinary thread; the main thread's differs (`__resp`).
+    let thread =
+        std::thread::Builder::new().spawn(inspect).map_err(|_| "no thread could be started to look at")?;
+    thread.join().unwrap_or(Err("looking at a thread's layout failed"))
+}
+
+/// Collects the layout from the calling, ordinary thread, and checks it against this thread.
+fn inspect() -> Result<Layout, &'static str> {
+    let tp = thread_pointer();
+    let relative = |at: usize| at.wrapping_sub(tp) as isize;
+    let static_info = symbol(c"_dl_get_tls_static_info")?;
+    let (mut size, mut align) = (0usize, 0usize);
+    // SAFETY: glibc's internal symbols, with the signatures they have had since 2.1 (`_dl_*`) and 2.18.
+    let mut layout = unsafe {
+        std::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, *mut usize)>(static_info)(
+            &mut size, &mut align,
+        );
+        let above = (symbol(c"_thread_db_sizeof_pthread")? as *const u32).read() as usize;
+        Layout {
+            below: size.checked_sub(above).ok_or("the static TLS area is smaller than a thread block")?,
+            above,
+            align,
+            allocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(
+                symbol(c"_dl_allocate_tls")?,
+            ),
+            deallocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, bool)>(symbol(
+                c"_dl_deallocate_tls",
+            )?),
+            call_tls_dtors: std::mem::transmute::<usize, unsafe extern "C" fn()>(symbol(c"__call_tls_dtors")?),
+            ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(symbol(c"__ctype_init")?),
+            keys: symbol(c"__pthread_keys")?,
+            tid: field(c"_thread_db_pthread_tid")?,
+            list: field(c"_thread_db_pthread_list")?,
+            specific: field(c"_thread_db_pthread_specific")?,
+            rseq: symbol(c"__rseq_offset").ok().map(|at| (at as *const isize).read()),
+            resolver: None,
+            errno: relative(libc::__errno_location() as usize),
+            generation: dtv(tp as *const u8).read(),
+            fresh: Vec::new(),
+            kept: Vec::new(),
+        }
+    };
+    if let Ok(resp) = symbol(c"__resp") {
+        // SAFETY: `__resp` is a pointer in this thread's TLS.
+        let state = relative(unsafe { (resp as *const usize).read() });
+        if (0..layout.above as isize).contains(&state) {
+            layout.resolver = Some((relative(resp), state));
+        }
+    }
+    layout.check(tp)?;
+    layout.find_modules()?;
+    Ok(layout)
+}
+
+impl Layout {
+    /// Compares what the symbols say with the thread that runs this.
+    fn check(&self, tp: usize) -> Result<(), &'static str> {
+        let at = tp as *const u8;
+        // SAFETY: all offsets are checked to lie within this thread's block before they are read.
+        let ok = unsafe {
+            let word = |offset: usize| at.add(offset).cast::<Word>().read();
+            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.above;
+            self.align.is_power_of_two()
+                && self.align <= 4096
+                && inside(self.tid, 4)
+                && inside(self.list, 16)
+                && self.specific >= KEYS_PER_BLOCK * size_of::<KeyData>()
+                && inside(self.first_keys(), KEYS_PER_BLOCK * size_of::<KeyData>())
+                && inside(self.keys_used(), 1)
+                && word(tcb::SELF_A) == tp
+                && word(tcb::SELF_B) == tp
+                && at.add(self.tid).cast::<i32>().read() == libc::gettid()
+                && word(self.specific) == tp + self.first_keys()
+                // The list's neighbours point back here.
+                && (word(self.list) as *const Word).add(1).read() == tp + self.list
+                && (word(self.list + 8) as *const Word).read() == tp + self.list
+        };
+        if ok { Ok(()) } else { Err("this C library lays its thread blocks out in an unknown way") }
+    }
+
+    /// Asks the loader for the modules with static TLS, and sorts them into fresh and kept ones.
+    fn find_modules(&mut self) -> Result<(), &'static str> {
+        struct Search {
+            tp: usize,
+            below: usize,
+            keepers: [usize; 3],
+            fresh: Vec<Module>,
+            kept: Vec<Module>,
+            dynamic: bool,
+        }
+        unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+            // SAFETY: the loader passes a valid info; `data` is the `Search` below.
+            let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+            // SAFETY: the loader's own table.
+            let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
+            let Some(tls) = headers.iter().find(|h| h.p_type == libc::PT_TLS) else { return 0 };
+            let data = info.dlpi_tls_data as usize;
+            let below = search.tp.wrapping_sub(data);
+            if data == 0 || below > search.below {
+                search.dynamic = true;
+                return 0;
+            }
+            let module = Module {
+                below,
+                image: (info.dlpi_addr + tls.p_vaddr) as usize,
+                image_len: tls.p_filesz as usize,
+                total_len: tls.p_memsz as usize,
+            };
+            let holds = |at: usize| {
+                headers.iter().any(|h| {
+                    h.p_type == libc::PT_LOAD
+                        && (at as u64).wrapping_sub(info.dlpi_addr + h.p_vaddr) < h.p_memsz
+                })
+            };
+            // The executable itself is never kept, even if its malloc is its own.
+            let main = info.dlpi_name.is_null()
+                // SAFETY: a C string of the loader's.
+                || unsafe { *info.dlpi_name } == 0;
+            match !main && search.keepers.iter().any(|&at| holds(at)) {
+                true => search.kept.push(module),
+                false => search.fresh.push(module),
+            }
+            0
+        }
+        let keepers = [self.call_tls_dtors as usize, self.allocate_tls as usize, symbol(c"malloc")?];
+        let mut search = Search {
+            tp: thread_pointer(),
+            below: self.below,
+            keepers,
+            fresh: Vec::new(),
+            kept: Vec::new(),
+            dynamic: false,
+        };
+        // SAFETY: `visit` matches the callback's contract.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+        if search.kept.is_empty() {
+            return Err("libc's own thread-locals were not found");
+        }
+        if search.dynamic {
+            // Libraries with on-demand TLS are there already: look for it at each reset.
+            self.generation = usize::MAX;
+        }
+        (self.fresh, self.kept) = (search.fresh, search.kept);
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! A goroutine's own thread-locals.
+//!
+//! The address of a `thread_local!` must not change under a running function: LLVM keeps it in a
+//! register across calls, and `LocalKey::with` hands out references. A goroutine that migrates
+//! between OS threads would break both. So each goroutine owns a complete thread block, as the C
+//! library lays it out for a thread, and the thread pointer (FS on x86-64) is switched with the
+//! goroutine. `thread_local!`, `errno`, `std::thread::current()`, panic counts and `HashMap` seeds
+//! then belong to the goroutine, wherever it runs.
+//!
+//! One block lies at the top of each stack slot:
+//!
+//! ```text
+//!   slot top ─┬──────────────────────────────┐
+//!             │ slot header                  │
+//!             ├──────────────────────────────┤
+//!             │ struct pthread  (`above`)    │
+//!   thread ──►├──────────────────────────────┤  FS base, self pointer in its first word
+//!   pointer   │ TLS of the executable        │
+//!             │ TLS of libc (malloc's tcache)│
+//!             │ surplus for dlopen  (`below`)│  reserved, never touched
+//!             ├──────────────────────────────┤
+//!             │ first frame of the goroutine │
+//!             ▼            …                 ▼
+//! ```
+//!
+//! Where this cannot work (another C library, another processor, a static executable, a kernel
+//! without user-mode FS writes) goroutines share the thread-locals of the thread they run on, as
+//! in every other runtime of this kind, and `Runtime::info` says so.
+//!
+//! Known limits of own thread-locals: a library loaded by `dlopen` that wants *static* TLS finds
+//! it uninitialised in goroutines that were alive before; priority-inheriting and robust pthread
+//! mutexes, which name their owner to the kernel, must not be locked by a goroutine.
+
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+#[path = "glibc.rs"]
+mod imp;
+
+#[cfg(not(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+)))]
+#[path = "shared.rs"]
+mod imp;
+
+pub(crate) use imp::{layout, set_thread_pointer, thread_pointer};

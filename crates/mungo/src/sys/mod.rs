@@ -1,0 +1,24 @@
+//! What the runtime asks of the kernel, and the lock it uses inside.
+//!
+//! Nothing here knows goroutines: these block the OS thread.
+
+pub(crate) mod clock;
+pub(crate) mod futex;
+mod lock;
+
+pub(crate) use lock::{Guard, Lock};
+
+/// The page size; asked once.
+pub(crate) fn page_size() -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    match SIZE.load(Relaxed) {
+        0 => {
+            // SAFETY: no memory involved.
+            let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+            SIZE.store(size, Relaxed);
+            size
+        }
+        size => size,
+    }
+}

@@ -1,0 +1,251 @@
+//! The timers of a P: a 4-ary heap of nodes that lie where the waiter is, on its stack.
+//!
+//! Any M may run what is due on any heap. A node fires under the heap's lock, so that
+//! [`cancel`](Node::cancel) is exact: when it returns, the timer has fired or never will.
+
+use crate::sched::g::{G, GPtr, TOKEN_EMPTY, TOKEN_PARKED};
+use crate::sys::Lock;
+use std::cell::Cell;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+};
+
+const ARITY: usize = 4;
+
+/// What happens when a timer is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The goroutine goes on: nobody else can wake it.
+    Wake,
+    /// It goes on unless `unpark` came first.
+    UnlessUnparked,
+}
+
+/// A timer.
+pub(crate) struct Node {
+    when_ns: u64,
+    action: Action,
+    g: GPtr,
+    /// The heap that holds it; null before and after. Written under that heap's lock.
+    heap: AtomicPtr<TimerHeap>,
+    /// Its place there. Under that heap's lock.
+    index: Cell<usize>,
+}
+
+impl Node {
+    pub(crate) fn new(when_ns: u64, action: Action, g: &G) -> Node {
+        Node { when_ns, action, g: g.into(), heap: AtomicPtr::new(null_mut()), index: Cell::new(0) }
+    }
+
+    pub(crate) fn when_ns(&self) -> u64 {
+        self.when_ns
+    }
+
+    /// Takes the timer back. Afterwards nobody knows the node.
+    pub(crate) fn cancel(&self) {
+        loop {
+            // ORDERING: Acquire pairs with the Release of whoever let go of the node.
+            let heap = self.heap.load(Acquire);
+            // SAFETY: heaps live as long as the runtime, and so do we, a goroutine of it.
+            let Some(heap) = (unsafe { heap.as_ref() }) else { return };
+            let mut entries = heap.entries.lock();
+            if std::ptr::eq(self.heap.load(Relaxed), heap) {
+                heap.remove_locked(&mut entries, self.index.get());
+                return;
+            } // else it moved to another heap, or fired
+        }
+    }
+
+    /// Under the heap's lock: the goroutine to wake, if it is ours to wake.
+    fn fire(&self) -> Option<GPtr> {
+        let wake = match self.action {
+            Action::Wake => true,
+            // ORDERING: the claim that `unpark` also goes for.
+            Action::UnlessUnparked => {
+                self.g.token.compare_exchange(TOKEN_PARKED, TOKEN_EMPTY, AcqRel, Relaxed).is_ok()
+            }
+        };
+        wake.then_some(self.g)
+    }
+}
+
+/// A P's timers.
+pub(crate) struct TimerHeap {
+    /// The first entry's time; `u64::MAX`: none. Written under the lock.
+    next_ns: AtomicU64,
+    entries: Lock<Vec<Entry>>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    when_ns: u64,
+    node: NonNull<Node>,
+}
+
+// SAFETY: nodes are reached through a heap's lock only.
+unsafe impl Send for Entry {}
+
+impl TimerHeap {
+    pub(crate) fn new() -> TimerHeap {
+        TimerHeap { next_ns: AtomicU64::new(u64::MAX), entries: Lock::new(Vec::new()) }
+    }
+
+    /// When the first timer is due; `u64::MAX`: there is none.
+    #[inline]
+    pub(crate) fn next_ns(&self) -> u64 {
+        // ORDERING: SeqCst: see `time::add`.
+        self.next_ns.load(SeqCst)
+    }
+
+    /// Adds a timer; `true`: it is the first now.
+    ///
+    /// # Safety
+    /// The node stays where it is until it fired or was cancelled.
+    pub(crate) unsafe fn add(&self, node: &Node) -> bool {
+        let mut entries = self.entries.lock();
+        self.insert_locked(&mut entries, node);
+        node.index.get() == 0
+    }
+
+    fn insert_locked(&self, entries: &mut Vec<Entry>, node: &Node) {
+        // ORDERING: Release the node to `cancel`.
+        node.heap.store(std::ptr::from_ref(self).cast_mut(), Release);
+        entries.push(Entry { when_ns: node.when_ns, node: node.into() });
+        let last = entries.len() - 1;
+        sift_up(entries, last);
+        self.publish(entries);
+    }
+
+    /// Takes what is due, at most as many as `out` holds; returns how many fired.
+    pub(crate) fn take_due(&self, now_ns: u64, out: &mut [Option<GPtr>]) -> usize {
+        let mut entries = self.entries.lock();
+        let mut n = 0;
+        while let Some(first) = entries.first().copied()
+            && first.when_ns <= now_ns
+            && n < out.len()
+        {
+            // SAFETY: a node in the heap is alive; after `remove_locked` it may not be.
+            out[n] = unsafe { first.node.as_ref() }.fire();
+            self.remove_locked(&mut entries, 0);
+            n += 1;
+        }
+        n
+    }
+
+    fn remove_locked(&self, entries: &mut Vec<Entry>, at: usize) {
+        let node = entries.swap_remove(at).node;
+        if at < entries.len() {
+            sift_down(entries, at);
+            sift_up(entries, at);
+        }
+        self.publish(entries);
+        // SAFETY: alive until this store. ORDERING: Release: we touch it no more.
+        unsafe { node.as_ref() }.heap.store(null_mut(), Release);
+    }
+
+    /// Moves all timers to another heap, because this P goes away. Lock order: the dying P's heap first.
+    pub(crate) fn move_to(&self, other: &TimerHeap) {
+        if std::ptr::eq(self, other) || self.next_ns() == u64::MAX {
+            return;
+        }
+        let mut from = self.entries.lock();
+        let mut to = other.entries.lock();
+        for entry in from.drain(..) {
+            // SAFETY: in a heap, so alive, and both locks are held.
+            other.insert_locked(&mut to, unsafe { entry.node.as_ref() });
+        }
+        self.publish(&from);
+    }
+
+    fn publish(&self, entries: &[Entry]) {
+        let first = entries.first().map_or(u64::MAX, |e| e.when_ns);
+        if self.next_ns.load(Relaxed) != first {
+            // ORDERING: SeqCst: see `time::add`.
+            self.next_ns.store(first, SeqCst);
+        }
+    }
+}
+
+fn place(entries: &mut [Entry], at: usize, entry: Entry) {
+    entries[at] = entry;
+    // SAFETY: a node in the heap is alive, and the caller holds the lock.
+    unsafe { entry.node.as_ref() }.index.set(at);
+}
+
+fn sift_up(entries: &mut [Entry], mut at: usize) {
+    let entry = entries[at];
+    while at > 0 {
+        let parent = (at - 1) / ARITY;
+        if entries[parent].when_ns <= entry.when_ns {
+            break;
+        }
+        place(entries, at, entries[parent]);
+        at = parent;
+    }
+    place(entries, at, entry);
+}
+
+fn sift_down(entries: &mut [Entry], mut at: usize) {
+    let entry = entries[at];
+    loop {
+        let children = at * ARITY + 1..(at * ARITY + 1 + ARITY).min(entries.len());
+        let Some(least) = children.min_by_key(|&c| entries[c].when_ns) else { break };
+        if entries[least].when_ns >= entry.when_ns {
+            break;
+        }
+        place(entries, at, entries[least]);
+        at = least;
+    }
+    place(entries, at, entry);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::g::pool;
+
+    #[test]
+    fn due_timers_come_in_order_and_cancelled_ones_do_not() {
+        let heap = TimerHeap::new();
+        let mut gs = Vec::new();
+        pool::refill(&mut gs, 1);
+        let node = |when| Node::new(when, Action::Wake, &gs[0]);
+        let nodes: Vec<Node> = (0..200).map(|i| node((i * 7919) % 1000)).collect();
+        for n in &nodes {
+            // SAFETY: `nodes` outlives the heap's use.
+            unsafe { heap.add(n) };
+        }
+        nodes.iter().step_by(3).for_each(Node::cancel);
+        nodes[0].cancel(); // twice does no harm
+        let mut left: Vec<u64> =
+            nodes.iter().enumerate().filter(|(i, _)| i % 3 != 0).map(|(_, n)| n.when_ns).collect();
+        left.sort();
+        let mut fired = Vec::new();
+        while heap.next_ns() != u64::MAX {
+            let next = heap.next_ns();
+            let mut out = [None; 1];
+            assert_eq!(heap.take_due(next, &mut out), 1);
+            fired.push(next);
+        }
+        assert_eq!(fired, left);
+        gs.into_iter().for_each(pool::give);
+    }
+
+    #[test]
+    fn moved_timers_can_be_cancelled_at_their_new_place() {
+        let (a, b) = (TimerHeap::new(), TimerHeap::new());
+        let mut gs = Vec::new();
+        pool::refill(&mut gs, 1);
+        let nodes = [3, 1, 2].map(|when| Node::new(when, Action::Wake, &gs[0]));
+        // SAFETY: as above.
+        nodes.iter().for_each(|n| _ = unsafe { a.add(n) });
+        a.move_to(&b);
+        assert_eq!((a.next_ns(), b.next_ns()), (u64::MAX, 1));
+        nodes[1].cancel();
+        assert_eq!(b.next_ns(), 2);
+        assert_eq!(b.take_due(9, &mut [None; 8]), 2);
+        gs.into_iter().for_each(pool::give);
+    }
+}
