@@ -5,8 +5,9 @@
 //! function that is never inlined, because the compiler may keep the address of a thread-local
 //! across a switch.
 
+use crate::sched::blocking;
 use crate::sched::g::{G, Switch};
-use crate::sched::m::M;
+use crate::sched::m::{CONTESTED, M};
 use crate::sched::p::{P, PREEMPT};
 use crate::sched::shared::Shared;
 use crate::stack::tls;
@@ -77,8 +78,21 @@ impl Running {
             (*m).enter_runtime();
             (*m).p.load(Acquire)
         };
-        debug_assert!(!p.is_null());
+        if p <= CONTESTED {
+            return Some(Running::enter_without_p(g));
+        }
         Some(Running { g, m, p })
+    }
+
+    /// The P was taken while the goroutine was blocked.
+    #[cold]
+    fn enter_without_p(g: &'static G) -> Running {
+        blocking::reacquire(g);
+        let m = g.m.load(Relaxed);
+        // SAFETY: the M that runs this goroutine now.
+        let p = unsafe { (*m).p.load(Acquire) };
+        debug_assert!(p > CONTESTED);
+        Running { g, m, p }
     }
 
     #[inline]

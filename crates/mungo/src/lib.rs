@@ -48,6 +48,7 @@ mod api {
     pub use crate::info::{Info, ThreadLocals};
     pub use crate::metrics::{Metrics, ProcMetrics};
     pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
+    pub use crate::sched::blocking::blocking;
     pub use crate::sched::reason::WaitReason;
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::spawn::{Builder, JoinHandle, go, spawn};

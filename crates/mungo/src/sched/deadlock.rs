@@ -58,6 +58,7 @@ fn nothing_will_happen(shared: &Shared) -> bool {
         && !shared.any_work()
         && shared.synced.lock().wanted.is_empty()
         && shared.live() > 0
+        && shared.all_ms_sleep()
         && RUNTIME_THREADS.load(Relaxed) == shared.threads.load(Relaxed)
 }
 

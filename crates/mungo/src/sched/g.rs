@@ -46,6 +46,8 @@ pub(crate) enum Switch {
     Hungry,
     /// Until somebody wakes it.
     Park,
+    /// To the global queue: its M lost the P while it was blocked.
+    WithoutP,
 }
 
 /// Closures and results up to this size need no allocation.
@@ -90,6 +92,8 @@ pub(crate) struct G {
     pub(crate) reason: AtomicU8,
     /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
     pub(crate) trimmed: AtomicBool,
+    /// It is in a call that it said may block. Its own; read by the monitor.
+    pub(crate) announced: AtomicBool,
 
     // Spawn and end.
     storage: UnsafeCell<Storage>,
@@ -137,6 +141,7 @@ impl G {
             reason: AtomicU8::new(WaitReason::None as u8),
             since_ns: AtomicU64::new(0),
             trimmed: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
         }
@@ -435,13 +440,18 @@ pub(crate) mod pool {
         POOL.lock().free.extend(gs);
     }
 
-    /// Shows each G of a runtime that is not idle. Its fields may change meanwhile.
-    pub(crate) fn for_each(shared: *const Shared, mut f: impl FnMut(&G)) {
-        let chunks: Vec<&'static [G]> = POOL.lock().chunks.clone();
-        for g in chunks.into_iter().flatten() {
-            if g.state.is_alive() && g.shared.get() == shared {
-                f(g);
+    /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where to go
+    /// on next time; 0: it was the end. Fields may change meanwhile.
+    pub(crate) fn for_each(shared: *const Shared, start: usize, mut f: impl FnMut(&G) -> bool) -> usize {
+        let mut at = start;
+        loop {
+            let Some(chunk) = POOL.lock().chunks.get(at).copied() else { return 0 };
+            for g in chunk {
+                if g.state.is_alive() && g.shared.get() == shared && !f(g) {
+                    return at;
+                }
             }
+            at += 1;
         }
     }
 }

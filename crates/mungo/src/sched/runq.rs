@@ -82,6 +82,12 @@ impl<T> RunQueue<T> {
         if old.is_null() { Ok(()) } else { self.push_back(old) }
     }
 
+    /// Anybody: puts `t` next in line if nobody is.
+    pub(crate) fn offer_next(&self, t: *mut T) -> bool {
+        // ORDERING: SeqCst as in `push_back`.
+        self.next.compare_exchange(null_mut(), t, SeqCst, Relaxed).is_ok()
+    }
+
     #[cold]
     fn take_half(&self, head: u32, tail: u32, t: *mut T) -> Result<(), Overflow<T>> {
         let n = CAPACITY as u32 / 2;
