@@ -72,7 +72,12 @@ impl Waiter {
 
 /// Parks the calling goroutine until its one wake-up.
 pub(crate) fn park_current(reason: WaitReason) {
-    let running = Running::enter().expect("a goroutine");
+    park_running(Running::enter().expect("a goroutine"), reason);
+}
+
+/// As [`park_current`], for who armed its wake-up inside the runtime. It must not leave the runtime in between: it
+/// might lose its slice there, and a goroutine in a run queue cannot take the wake-up.
+pub(crate) fn park_running(running: Running, reason: WaitReason) {
     let g = running.g();
     if g.state.consume_notification() {
         return;
