@@ -154,3 +154,33 @@ impl Drop for Running {
         self.g_m().leave_runtime();
     }
 }
+
+/// While it lives, the thread is in the runtime: if a goroutine runs there, it keeps its P and is not interrupted. Not to
+/// be held over a switch. On a plain thread it does nothing.
+pub(crate) struct NoPreempt(*const M);
+
+impl NoPreempt {
+    #[inline]
+    pub(crate) fn new() -> NoPreempt {
+        let Some(g) = g() else { return NoPreempt(null()) };
+        // SAFETY: the M that runs the goroutine; or, on an M's own stack, the M that has its thread-locals loaded.
+        let m = unsafe { &*g.m.load(Relaxed) };
+        if m.in_runtime.load(Relaxed) > 0 {
+            m.enter_runtime();
+            return NoPreempt(m);
+        }
+        // From outside: with a P, which it may have to wait for.
+        std::mem::forget(Running::enter());
+        NoPreempt(g.m.load(Relaxed))
+    }
+}
+
+impl Drop for NoPreempt {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: no switch since `new`.
+        if let Some(m) = unsafe { self.0.as_ref() } {
+            m.leave_runtime();
+        }
+    }
+}

@@ -19,6 +19,8 @@ mod goroutine;
 #[cfg(not(loom))]
 mod info;
 #[cfg(not(loom))]
+mod lock;
+#[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
 mod runtime;

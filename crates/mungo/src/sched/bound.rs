@@ -51,13 +51,11 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
             p.counters.parks.add(1);
             if !g.state.park() {
                 _ = m.ticket.dequeued();
-                g.state.make_runnable();
                 return Some((g, true));
             }
         }
         Some(_) => {
             p.counters.yields.add(1);
-            g.state.make_runnable();
             // To the global queue, not to the ring: the P goes elsewhere.
             m.shared().push_global_one(g);
         }

@@ -7,23 +7,22 @@
 //! The closure and later the result live in the G itself if they are small. The stack is given to
 //! a G when it first runs.
 //!
-//! | status    | who owns the G           | next                                             |
-//! |-----------|--------------------------|--------------------------------------------------|
-//! | Idle      | the pool, or a spawner   | Runnable                                         |
-//! | Runnable  | a run queue              | Running, by the M that dequeued it               |
-//! | Running   | its M                    | Waiting, Runnable (yield), Dead, Notified        |
-//! | Notified  | its M                    | Running: woken before it had parked              |
-//! | Waiting   | nobody; one waker        | Runnable, by [`notify`](G::notify)               |
-//! | Dead      | its handles              | Idle, when the last handle is gone               |
+//! | status    | who owns the G                      | next                                            |
+//! |-----------|-------------------------------------|-------------------------------------------------|
+//! | Idle      | the pool, or a spawner              | Active                                          |
+//! | Active    | a run queue, or the M that runs it  | Waiting, Dead, Notified                         |
+//! | Notified  | as Active                           | Active: woken before it had parked              |
+//! | Waiting   | nobody; one waker                   | Active, by [`notify`](G::notify)                |
+//! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
 use super::m::M;
 use super::shared::Shared;
 use super::wake::{Wake, WakeState};
+use crate::lock::Lock;
 use crate::scope::ScopeData;
 use crate::stack::Slot;
 use crate::stack::coro::{Coro, Suspender};
 use crate::stack::slab::Class;
-use crate::sys::Lock;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -174,7 +173,7 @@ impl G {
         self.join.store(NO_JOINER, Relaxed);
         self.token.store(TOKEN_EMPTY, Relaxed);
         self.refs.store(2, Relaxed);
-        self.state.make_runnable();
+        self.state.make_active();
     }
 
     /// Moves a value into the storage, by a box if it is large.

@@ -8,8 +8,9 @@ use super::g::G;
 use super::p::P;
 use super::shared::Shared;
 use super::ticket::Ticket;
+use crate::lock::Lock;
 use crate::stack::tls;
-use crate::sys::{Lock, futex};
+use crate::sys::futex;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{

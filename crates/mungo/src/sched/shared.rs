@@ -10,7 +10,7 @@ use super::m::M;
 use super::monitor::Monitor;
 use super::p::{Counter, P, RETIRE};
 use crate::builder::Config;
-use crate::sys::Lock;
+use crate::lock::Lock;
 use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -297,7 +297,7 @@ impl Shared {
     }
 
     /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
-    fn start_m(&self, mut synced: crate::sys::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    fn start_m(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         if let Some(m) = synced.idle_ms.pop() {
             drop(synced);
             self.hand_to(m, p, spinning);

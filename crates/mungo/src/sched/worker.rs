@@ -38,7 +38,6 @@ fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
         start(m, p, g);
     }
     m.load_tls_of(&g);
-    g.state.make_running();
     m.g.store(g.as_ptr(), Relaxed);
     if !current::own_tls() {
         current::set(&*g);
@@ -61,7 +60,6 @@ fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
             m.load_own_tls();
             p.counters.preemptions.add(1);
             p.flags.fetch_and(!PREEMPT, Relaxed);
-            g.state.make_runnable();
             shared.push_global_one(g);
             shared.wake_one();
             None
@@ -75,7 +73,6 @@ fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
 #[cold]
 fn without_p(m: &M, g: GPtr) -> Option<Found> {
     m.load_own_tls();
-    g.state.make_runnable();
     m.shared().push_global_one(g);
     m.shared().wake_one();
     None
@@ -119,7 +116,6 @@ fn yielded(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
         return Some((g, false)); // alone
     }
     leave_tls(m, &next);
-    g.state.make_runnable();
     // No fence: if a sleeper is missed now, the next yield sees it.
     if !p.runq.push_back_quietly(g.as_ptr()) {
         park::queue_back(p, shared, g);
@@ -137,7 +133,6 @@ fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
     leave_tls(m, &next);
     if !g.state.park() {
         // Woken before it was off its stack.
-        g.state.make_runnable();
         match next {
             None => return Some((g, true)),
             Some(_) => park::queue_next(p, shared, g),

@@ -20,6 +20,20 @@ pub(crate) fn wait_until(what: &str, mut state: impl FnMut() -> bool) {
     }
 }
 
+/// A moment to come, for loops that must not call the runtime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    pub(crate) fn after(d: Duration) -> Deadline {
+        Deadline(Instant::now() + d)
+    }
+
+    pub(crate) fn passed(self) -> bool {
+        Instant::now() >= self.0
+    }
+}
+
 pub(crate) fn runtime(procs: usize) -> mungo::Runtime {
     mungo::Runtime::builder().procs(procs).build().expect("a runtime")
 }
