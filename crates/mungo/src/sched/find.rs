@@ -56,7 +56,6 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
             }
             continue;
         };
-        let p: &'static P = extend(p);
         if p.flags.load(Relaxed) != 0 && !obey(m, p) {
             continue;
         }
@@ -76,20 +75,14 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
     }
 }
 
-/// Ps live as long as the runtime, which each M holds.
-fn extend(p: &P) -> &'static P {
-    // SAFETY: as said.
-    unsafe { &*std::ptr::from_ref(p) }
-}
-
 /// Does what the flags say. `false`: the P is gone.
 #[cold]
 fn obey(m: &'static M, p: &'static P) -> bool {
     let flags = p.flags.fetch_and(!PREEMPT, Relaxed);
     if flags & PREEMPT != 0 {
         // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
-        if let Err(overflow) = p.runq.demote_next() {
-            super::park::spill(p, m.shared(), overflow);
+        if let Err(full) = p.runq.demote_next() {
+            super::park::spill(p, m.shared(), full);
         }
     }
     if flags & RETIRE != 0 {

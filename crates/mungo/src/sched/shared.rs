@@ -58,6 +58,7 @@ pub(crate) struct Synced {
     /// The Ms whose threads live.
     pub(crate) ms: Vec<&'static M>,
     /// All Ms ever made; freed with the runtime, so that a stale pointer to one does no harm.
+    #[allow(clippy::vec_box)] // they must not move
     pub(crate) all_ms: Vec<Box<M>>,
     pub(crate) dead_ms: Vec<&'static M>,
     /// Ps that wait for a thread to be started, and whether it shall spin.
@@ -257,9 +258,10 @@ impl Shared {
             let share = synced.global.len() / self.procs().max(1) as usize;
             for _ in 0..share.min(super::runq::CAPACITY / 2) {
                 let Some(g) = synced.global.pop() else { break };
-                if let Err((batch, extra)) = p.runq.push_back(g.as_ptr()) {
-                    // Cannot be: half of a ring fits an empty ring.
-                    batch.into_iter().chain([extra]).filter_map(GPtr::new).for_each(|g| synced.global.push(g));
+                if let Err(full) = p.runq.push_back(g.as_ptr()) {
+                    // Half of a ring fits an empty ring; should it not be empty, nothing is lost.
+                    p.runq.spill(full, |g| synced.global.push(GPtr::new(g).expect("a goroutine")));
+                    break;
                 }
             }
         }
