@@ -15,6 +15,8 @@ mod cpus;
 #[cfg(not(loom))]
 mod current;
 #[cfg(not(loom))]
+mod debug_env;
+#[cfg(not(loom))]
 mod goroutine;
 #[cfg(not(loom))]
 mod info;

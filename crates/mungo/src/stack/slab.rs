@@ -185,7 +185,7 @@ impl Slot {
     /// Makes the thread block as good as new.
     ///
     /// # Safety
-    /// The goroutine has ended, its destructors have run, and no thread uses this block's thread-locals.
+    /// The goroutine is at its end, its destructors have run, and there is no reference to its thread-locals.
     #[inline]
     pub(crate) unsafe fn reset_tls(&self) {
         if let Ok(layout) = tls::layout() {
