@@ -9,6 +9,8 @@
 //! ```
 
 #[cfg(not(loom))]
+pub mod alloc;
+#[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
 mod cpus;

@@ -31,8 +31,6 @@ const CACHE_MAX: usize = 64;
 /// Slots of the first slab of a class, doubled with each slab up to [`SLAB_MAX`].
 const SLAB_MIN: usize = 32;
 const SLAB_MAX: usize = 1024;
-/// Thread ids for the C library start above the kernel's largest pid (2^22).
-const FIRST_TID: u32 = 1 << 23;
 
 /// A class of slots: log2 of their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +114,7 @@ unsafe impl Send for Slot {}
 impl Slot {
     /// Makes the slot that begins at `at` for the first time.
     fn build(at: *mut u8, class: Class) -> Slot {
-        static NEXT_TID: AtomicU32 = AtomicU32::new(FIRST_TID);
+        static NEXT_TID: AtomicU32 = AtomicU32::new(tls::FIRST_TID);
         // SAFETY: the range `at..at + slot_size` was carved from a slab for this slot alone, and is zero.
         unsafe {
             let header = at.add(class.slot_size() - size_of::<Header>()).cast::<Header>();

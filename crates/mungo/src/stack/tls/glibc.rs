@@ -5,10 +5,13 @@
 //! Every fact is checked against the calling thread before it is trusted; if one check fails,
 //! [`layout`] refuses and the runtime falls back to shared thread-locals.
 
+use super::FIRST_TID;
 use std::arch::asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 type Word = usize;
 
@@ -33,6 +36,11 @@ const KEY_DESTRUCTOR_ROUNDS: usize = 4;
 const LC_GLOBAL_LOCALE: libc::locale_t = -1isize as libc::locale_t;
 /// An entry of a block's vector of modules whose memory is made at the first use (`TLS_DTV_UNALLOCATED`).
 const UNALLOCATED: Word = Word::MAX;
+
+/// [`Layout::tid`] and [`Layout::loader`] for those who must not wait for [`layout`], such as an allocator; 0 while
+/// it is not known. Written once, before the first block is made.
+static TID_OFFSET: AtomicUsize = AtomicUsize::new(0);
+static LOADER_OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// A module's thread-locals within the static TLS area, to be put back when a block is reused.
 #[derive(Debug)]
@@ -64,7 +72,7 @@ struct KeyStruct {
 pub(crate) struct Layout {
     /// Bytes that must be reserved below the thread pointer.
     pub(crate) below: usize,
-    /// Bytes of `struct pthread` from the thread pointer on.
+    /// Bytes of `struct pthread` from the thread pointer on, and one word of ours: the loader.
     pub(crate) above: usize,
     /// Alignment of the thread pointer.
     pub(crate) align: usize,
@@ -73,6 +81,8 @@ pub(crate) struct Layout {
     ctype_init: unsafe extern "C" fn(),
     keys: usize,
     tid: usize,
+    /// Offset of the word behind `struct pthread` that says who moved its thread here: see [`loader`].
+    loader: usize,
     list: usize,
     specific: usize,
     rseq: Option<isize>,
@@ -99,7 +109,10 @@ pub(crate) fn layout() -> Result<&'static Layout, &'static str> {
             if !crate::debug_env::get().own_tls {
                 return Err("MUNGO_DEBUG says owntls=0");
             }
-            discover()
+            let layout = discover()?;
+            LOADER_OFFSET.store(layout.loader, Relaxed);
+            TID_OFFSET.store(layout.tid, Relaxed);
+            Ok(layout)
         })
         .as_ref()
         .map_err(|e| *e)
@@ -124,6 +137,35 @@ pub(crate) fn thread_pointer() -> usize {
 pub(crate) unsafe fn set_thread_pointer(tp: usize) {
     // SAFETY: by the caller. No `nomem`: no memory access may move across it.
     unsafe { asm!("wrfsbase {}", in(reg) tp, options(nostack, preserves_flags)) };
+}
+
+/// Notes in the block `tp` who is about to move its thread there.
+///
+/// # Safety
+/// `tp` was made by [`Layout::create`] and is the caller's.
+#[inline(always)]
+pub(crate) unsafe fn set_loader(tp: usize, who: *const ()) {
+    // SAFETY: the word is part of each block.
+    unsafe { ((tp + LOADER_OFFSET.load(Relaxed)) as *mut *const ()).write(who) }
+}
+
+/// Who moved this thread to the block of a goroutine; `None` if it is on a block of its own, as plain threads always
+/// are. Touches no thread-local, allocates nothing, and may be asked before anything else of the runtime.
+#[inline(always)]
+pub(crate) fn loader() -> Option<NonNull<()>> {
+    let tid = TID_OFFSET.load(Relaxed);
+    if tid == 0 {
+        return None; // no goroutine yet, or with shared thread-locals
+    }
+    let tp = thread_pointer();
+    // SAFETY: the id of glibc's or of our block, which this thread is on. Ours are known by their ids: no real thread
+    // has such a large one. Volatile: in a forked child the kernel writes its real id there.
+    unsafe {
+        if ((tp + tid) as *const u32).read_volatile() < FIRST_TID {
+            return None;
+        }
+        NonNull::new(((tp + LOADER_OFFSET.load(Relaxed)) as *const *mut ()).read())
+    }
 }
 
 impl Layout {
@@ -337,9 +379,10 @@ fn inspect() -> Result<Layout, &'static str> {
             &mut size, &mut align,
         );
         let above = (symbol(c"_thread_db_sizeof_pthread")? as *const u32).read() as usize;
+        let loader = above.next_multiple_of(align_of::<Word>());
         Layout {
             below: size.checked_sub(above).ok_or("the static TLS area is smaller than a thread block")?,
-            above,
+            above: loader + size_of::<Word>(),
             align,
             allocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(
                 symbol(c"_dl_allocate_tls")?,
@@ -348,6 +391,7 @@ fn inspect() -> Result<Layout, &'static str> {
             ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(symbol(c"__ctype_init")?),
             keys: symbol(c"__pthread_keys")?,
             tid: field(c"_thread_db_pthread_tid")?,
+            loader,
             list: field(c"_thread_db_pthread_list")?,
             specific: field(c"_thread_db_pthread_specific")?,
             rseq: symbol(c"__rseq_offset").ok().map(|at| (at as *const isize).read()),
@@ -376,7 +420,7 @@ impl Layout {
         // SAFETY: all offsets are checked to lie within this thread's block before they are read.
         let ok = unsafe {
             let word = |offset: usize| at.add(offset).cast::<Word>().read();
-            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.above;
+            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.loader;
             self.align.is_power_of_two()
                 && self.align <= 4096
                 && inside(self.tid, 4)

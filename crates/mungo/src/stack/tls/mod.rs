@@ -13,7 +13,8 @@
 //!   slot top ─┬──────────────────────────────┐
 //!             │ slot header                  │
 //!             ├──────────────────────────────┤
-//!             │ struct pthread  (`above`)    │
+//!             │ who loaded it   (`above`)    │  the M whose thread is on this block
+//!             │ struct pthread               │
 //!   thread ──►├──────────────────────────────┤  FS base, self pointer in its first word
 //!   pointer   │ TLS of the executable        │
 //!             │ TLS of libc (malloc's tcache)│
@@ -59,4 +60,8 @@ mod imp;
 #[path = "shared.rs"]
 mod imp;
 
-pub(crate) use imp::{layout, set_thread_pointer, thread_pointer};
+pub(crate) use imp::{layout, loader, set_loader, set_thread_pointer, thread_pointer};
+
+/// Thread ids for the C library start above the kernel's largest pid (2^22), so they also tell a goroutine's block from
+/// a thread's.
+pub(crate) const FIRST_TID: u32 = 1 << 23;
