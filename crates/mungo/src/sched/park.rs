@@ -72,7 +72,12 @@ impl Waiter {
 
 /// Parks the calling goroutine until its one wake-up.
 pub(crate) fn park_current(reason: WaitReason) {
-    let running = Running::enter().expect("a goroutine");
+    park_running(Running::enter().expect("a goroutine"), reason);
+}
+
+/// As [`park_current`], for who armed its wake-up inside the runtime. It must not leave the runtime in between: it
+/// might lose its slice there, and a goroutine in a run queue cannot take the wake-up.
+pub(crate) fn park_running(running: Running, reason: WaitReason) {
     let g = running.g();
     if g.state.consume_notification() {
         return;
@@ -93,6 +98,26 @@ pub(crate) fn ready(g: GPtr) {
             }
         }
         _ => ready_from_outside(g),
+    }
+}
+
+/// With more goroutines than this in line, a joiner queues up behind them.
+/// TUNED: join of a batch of 1000 costs 64 ns a goroutine at the back, 120 ns in `runnext` (the joiner runs after each
+/// goroutine and waits for the next); a fork-join recursion prefers `runnext` by 8 %, and its queues are short.
+const JOINER_WAITS: usize = 32;
+
+/// Wakes the joiner of the goroutine that ends here.
+pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
+    // SAFETY: the caller took it from `G::join`; it waits until it is woken.
+    match unsafe { joiner.as_ref() } {
+        Waiter::G(g)
+            if running.p().runq.len() > JOINER_WAITS
+                && g.shared.get() == std::ptr::from_ref(running.shared()) =>
+        {
+            ready_on(running.p(), running.shared(), *g);
+        }
+        // SAFETY: as above.
+        _ => unsafe { Waiter::wake(joiner) },
     }
 }
 

@@ -60,6 +60,19 @@ impl<T> RunQueue<T> {
         self.take_half(head, tail, t)
     }
 
+    /// Owner: appends without a word to sleepers, for a goroutine that was running here anyway. `false`: full.
+    #[inline]
+    pub(crate) fn push_back_quietly(&self, t: *mut T) -> bool {
+        let tail = self.tail.load(Relaxed);
+        // ORDERING: as in `push_back`; Release publishes the place to thieves.
+        if tail.wrapping_sub(self.head.load(Acquire)) >= CAPACITY as u32 {
+            return false;
+        }
+        self.ring[(tail & MASK) as usize].store(t, Relaxed);
+        self.tail.store(tail.wrapping_add(1), Release);
+        true
+    }
+
     /// Owner: puts `t` next in line, and what was next to the back.
     #[inline]
     pub(crate) fn push_next(&self, t: *mut T) -> Result<(), Overflow<T>> {
@@ -67,6 +80,12 @@ impl<T> RunQueue<T> {
         let old = self.next.swap(t, SeqCst);
         total_order();
         if old.is_null() { Ok(()) } else { self.push_back(old) }
+    }
+
+    /// Anybody: puts `t` next in line if nobody is.
+    pub(crate) fn offer_next(&self, t: *mut T) -> bool {
+        // ORDERING: SeqCst as in `push_back`.
+        self.next.compare_exchange(null_mut(), t, SeqCst, Relaxed).is_ok()
     }
 
     #[cold]

@@ -35,8 +35,7 @@ pub fn sleep(d: Duration) {
     let node = Node::new(clock::after_ns(d), heap::Action::Wake, running.g());
     // SAFETY: the node stays on this frame until it fired: nobody else wakes this park.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    drop(running);
-    park::park_current(WaitReason::Sleep);
+    park::park_running(running, WaitReason::Sleep);
 }
 
 /// Waits for `unpark`, at the most until `deadline_ns`. The token is `TOKEN_PARKED`.
@@ -45,8 +44,9 @@ pub(crate) fn park_until(g: &'static G, deadline_ns: u64) {
     let node = Node::new(deadline_ns, heap::Action::UnlessUnparked, g);
     // SAFETY: cancelled below before the frame ends.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    drop(running);
-    park::park_current(WaitReason::Park);
+    park::park_running(running, WaitReason::Park);
+    // In the runtime, because it takes a lock that workers take too.
+    let _running = Running::enter();
     node.cancel();
 }
 
