@@ -6,6 +6,7 @@
 //! across a switch.
 
 use crate::sched::blocking;
+use crate::sched::bound;
 use crate::sched::g::{G, Switch};
 use crate::sched::m::{CONTESTED, M};
 use crate::sched::p::{P, PREEMPT};
@@ -121,11 +122,20 @@ impl Running {
     #[inline]
     pub(crate) fn suspend(self, why: Switch) {
         let g = self.g;
+        // With shared thread-locals the count of panics is the thread's: no other goroutine may run there while
+        // this one panics, nor may it go on elsewhere. So it yields in a `Drop`, but holds on to its thread.
+        let hold = !own_tls() && std::thread::panicking();
+        if hold {
+            bound::lock(&self);
+        }
         std::mem::forget(self);
         // SAFETY: we are this goroutine, and in the runtime.
         unsafe {
             debug_assert_eq!((*g.m.load(Relaxed)).in_runtime.load(Relaxed), 1);
             g.suspend(why);
+            if hold {
+                bound::unlock(g);
+            }
             (*g.m.load(Relaxed)).leave_runtime();
         }
     }
