@@ -128,7 +128,8 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
 /// Half of somebody's ring, from a random start; in the last round timers and `runnext` too.
 fn steal(m: &'static M, p: &'static P) -> Option<Found> {
     let shared: &Shared = &m.shared;
-    let n = shared.procs() as u64;
+    // Those too that shall retire: their owner may not come to it for long.
+    let n = shared.all_ps().count() as u64;
     for round in 0..STEAL_ROUNDS {
         let last = round + 1 == STEAL_ROUNDS;
         let start = m.random();
