@@ -139,8 +139,13 @@ impl Shared {
         for p in self.all_ps().skip(n) {
             match synced.idle_ps.iter().position(|q| q.id == p.id) {
                 Some(at) => {
-                    gone.push(synced.idle_ps.swap_remove(at));
+                    let p = synced.idle_ps.swap_remove(at);
                     self.counts.p_left_idle();
+                    // A P may become idle after it was asked to retire: now it has.
+                    p.flags.fetch_and(!RETIRE, Relaxed);
+                    // SAFETY: an idle P belongs to the lock. Not later: somebody else may bring the P back to life.
+                    unsafe { p.core() }.flush();
+                    gone.push(p);
                 }
                 None if (p.id as usize) < old => _ = p.flags.fetch_or(RETIRE, Relaxed),
                 None => {}
@@ -148,8 +153,6 @@ impl Shared {
         }
         drop(synced);
         for p in gone {
-            // SAFETY: taken from the idle list: ours.
-            unsafe { p.core() }.flush();
             p.timers.move_to(&self.p(0).timers);
         }
         for _ in old..n {
