@@ -158,7 +158,7 @@ fn steal(m: &'static M, p: &'static P) -> Option<Found> {
 fn stop_spinning_with_work(m: &M) {
     m.set_spinning(false);
     // ORDERING: SeqCst in `stop_spinning`: submitters that saw us spin woke nobody; so look after it.
-    if m.shared.counts.stop_spinning() && (m.shared.any_work() || timers_unwatched(&m.shared)) {
+    if m.shared.counts.stop_spinning() && (m.shared.any_work() || m.shared.timers_unwatched()) {
         m.shared.wake_one();
     }
 }
@@ -167,12 +167,6 @@ fn drop_spinning(m: &M) {
     if m.is_spinning() {
         stop_spinning_with_work(m);
     }
-}
-
-/// There are timers and no M sleeps for them.
-fn timers_unwatched(shared: &Shared) -> bool {
-    // ORDERING: SeqCst: see `time::add`.
-    shared.sleep_until_ns.load(SeqCst) == u64::MAX && shared.next_timer_ns() != u64::MAX
 }
 
 fn release_p(m: &M, p: &'static P) {
@@ -232,6 +226,10 @@ fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
             _ = shared.sleep_until_ns.compare_exchange(deadline, u64::MAX, SeqCst, Relaxed);
         }
         if woken {
+            if keeper && !m.is_spinning() && shared.timers_unwatched() {
+                // It was woken to run a goroutine, and will not look at the timers for long.
+                shared.wake_one();
+            }
             return accept(m);
         }
         let mut synced = shared.synced.lock();

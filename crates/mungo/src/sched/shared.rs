@@ -320,13 +320,16 @@ impl Shared {
     /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
     pub(crate) fn hand_off(&self, p: &'static P) {
         let mut synced = self.synced.lock();
-        if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
+        if p.flags.load(Relaxed) & RETIRE != 0 {
+            drop(synced);
+            self.retire(p);
+        } else if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
             self.start_m(synced, p, false);
         } else {
             self.put_idle_locked(&mut synced, p);
             drop(synced);
-            // Someone may have pushed between our look and the list.
-            if self.any_work() {
+            // Someone may have pushed between our look and the list. And who goes to sleep here looks at no timers.
+            if self.any_work() || self.timers_unwatched() {
                 self.wake_one();
             }
         }
@@ -340,6 +343,12 @@ impl Shared {
     /// The earliest timer of all Ps.
     pub(crate) fn next_timer_ns(&self) -> u64 {
         self.all_ps().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
+    }
+
+    /// There are timers and no M sleeps for them.
+    pub(crate) fn timers_unwatched(&self) -> bool {
+        // ORDERING: SeqCst: see `time::add`.
+        self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
     }
 
     // ---- counting ----
