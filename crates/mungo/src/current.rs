@@ -143,7 +143,7 @@ impl Running {
     /// Suspends if the time slice is over.
     #[cold]
     fn yield_if_outermost(&self) {
-        if self.m().in_runtime.load(Relaxed) == 1 {
+        if self.m().in_runtime.load(Relaxed) == 1 && self.p().take_request() {
             Running { g: self.g, m: self.m, p: self.p }.suspend(Switch::Hungry);
             self.g_m().enter_runtime();
         }

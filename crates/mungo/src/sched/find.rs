@@ -78,8 +78,8 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
 /// Does what the flags say. `false`: the P is gone.
 #[cold]
 fn obey(m: &'static M, p: &'static P) -> bool {
-    let flags = p.flags.fetch_and(!PREEMPT, Relaxed);
-    if flags & PREEMPT != 0 {
+    let flags = p.flags.load(Relaxed);
+    if flags & PREEMPT != 0 && p.take_request() {
         // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);

@@ -168,6 +168,7 @@ impl M {
     /// Makes `p`, which the caller owns, this M's. By this thread.
     #[inline]
     pub(crate) fn take_p(&self, p: &P) {
+        p.next_tick(); // a new owner, a new slice
         p.m.store(std::ptr::from_ref(self).cast_mut(), Relaxed);
         self.stray.store(false, Relaxed);
         // ORDERING: Release towards the monitor, which reads `p` through `P::m`.

@@ -75,6 +75,7 @@ impl Watch {
             acted |= self.look_at(shared, p, at, now);
         }
         acted |= self.serve_late_timers(shared, now);
+        acted |= rescue(shared, now);
         self.look_at_strays(now);
         acted
     }
@@ -90,8 +91,8 @@ impl Watch {
         // SAFETY: Ms live as long as the runtime.
         let m: &'static M = unsafe { &*m };
         let ran = now - seen.since_ns;
-        let retiring = p.flags.load(Relaxed) & RETIRE != 0;
-        if !retiring && !somebody_waits(shared, p, now) {
+        let flags = p.flags.load(Relaxed);
+        if flags & RETIRE == 0 && !somebody_waits(shared, p, now) {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
@@ -109,8 +110,9 @@ impl Watch {
             }
             return ran >= STUCK_NS && release_preempted(shared);
         }
-        if ran >= shared.config.time_slice_ns {
-            p.flags.fetch_or(PREEMPT, Relaxed);
+        // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
+        if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
+            p.ask_to_yield(tick);
             if before.is_some_and(|before| computes(before, cpu, elapsed)) {
                 interrupt_owner(shared, m);
             }
@@ -137,7 +139,7 @@ impl Watch {
         let oldest = |(at, p): &(usize, &P)| (self.seen[*at].since_ns, p.id);
         let running = shared.all_ps().enumerate().filter(|(at, _)| !self.seen[*at].m.is_null());
         let Some((at, p)) = running.min_by_key(oldest) else { return false };
-        let Seen { m, since_ns, .. } = self.seen[at];
+        let Seen { m, since_ns, tick, .. } = self.seen[at];
         if now - since_ns < WAKEUP_PREEMPTS_NS {
             return false;
         }
@@ -152,7 +154,7 @@ impl Watch {
         if list.len() > 0 {
             shared.push_global_front(list);
         }
-        p.flags.fetch_or(PREEMPT, Relaxed);
+        p.ask_to_yield(tick);
         // SAFETY: Ms live as long as the runtime.
         interrupt_owner(shared, unsafe { &*m });
         true
@@ -182,6 +184,17 @@ impl Watch {
             || (shared.counts.idle_ps() < shared.procs()
                 && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
     }
+}
+
+/// A P is idle, nobody looks for work, and yet there is some. By the idle protocol this is a moment between two steps of
+/// somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond.
+fn rescue(shared: &Shared, now: u64) -> bool {
+    let late = shared.next_timer_ns().saturating_add(STUCK_NS) <= now;
+    if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || shared.any_work()) {
+        return false;
+    }
+    shared.wake_one();
+    true
 }
 
 /// Somebody wants this P: its own queue, the global one, or one of its timers.
