@@ -5,6 +5,7 @@
 //!
 //! | key        | value     | effect                                                                          |
 //! |------------|-----------|---------------------------------------------------------------------------------|
+//! | `asyncpreempt` | `0`, `1` | `0`: goroutines that do not call the runtime are not interrupted               |
 //! | `owntls`   | `0`, `1`  | `0`: goroutines share the thread-locals of their thread, as on other platforms   |
 
 use std::sync::OnceLock;
@@ -13,11 +14,12 @@ use std::sync::OnceLock;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DebugEnv {
     pub(crate) own_tls: bool,
+    pub(crate) async_preempt: bool,
 }
 
 impl Default for DebugEnv {
     fn default() -> Self {
-        DebugEnv { own_tls: true }
+        DebugEnv { own_tls: true, async_preempt: true }
     }
 }
 
@@ -40,6 +42,7 @@ fn parse(text: &str) -> (DebugEnv, Vec<String>) {
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (key, value) = item.split_once('=').map_or((item, ""), |(key, value)| (key.trim(), value.trim()));
         let understood = match key {
+            "asyncpreempt" => on_off(value).map(|on| env.async_preempt = on),
             "owntls" => on_off(value).map(|on| env.own_tls = on),
             _ => {
                 complaints.push(format!("'{key}' is not known and has no effect"));

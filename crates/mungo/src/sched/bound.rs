@@ -67,7 +67,7 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
 }
 
 /// It ends while bound, and takes its thread along: who knows what it did to it.
-fn end(m: &'static M, p: &P, g: GPtr) {
+fn end(m: &'static M, p: &'static P, g: GPtr) {
     m.doomed.set(true);
     g.bound.store(null_mut(), Relaxed);
     g.lock_depth.set(0);
@@ -75,10 +75,9 @@ fn end(m: &'static M, p: &P, g: GPtr) {
     give_p_away(m, p);
 }
 
-fn give_p_away(m: &M, p: &P) {
+fn give_p_away(m: &M, p: &'static P) {
     m.drop_p();
-    // SAFETY: Ps live as long as the runtime.
-    m.shared().hand_off(unsafe { &*std::ptr::from_ref(p) });
+    m.shared().hand_off(p);
 }
 
 /// Takes the P that a waker left. `false`: there is none, the monitor let the goroutine run without.

@@ -148,18 +148,18 @@ impl M {
 
     /// The P that this M owns. By this thread, in the runtime.
     #[inline]
-    pub(crate) fn p(&self) -> Option<&P> {
+    pub(crate) fn p(&self) -> Option<&'static P> {
         let p = self.p.load(Acquire);
         if p == CONTESTED {
             return self.p_after_contest();
         }
-        // SAFETY: Ps live as long as `shared`.
+        // SAFETY: Ps live as long as the runtime, which each worker holds.
         unsafe { p.as_ref() }
     }
 
     /// The monitor tries to take the P; it will find us in the runtime and put it back, or has just succeeded.
     #[cold]
-    pub(crate) fn p_after_contest(&self) -> Option<&P> {
+    pub(crate) fn p_after_contest(&self) -> Option<&'static P> {
         let _excluded = self.retake.lock();
         // SAFETY: as `p`. Under the lock it is not contested.
         unsafe { self.p.load(Acquire).as_ref() }

@@ -282,7 +282,7 @@ impl State {
         shared.flush_idle_ps();
         slab::trim();
         trim_parked(shared, now, &mut self.trim_cursor);
-        if shared.counts.idle_ps() != 0 && shared.any_work() {
+        if shared.counts.idle_ps() != 0 && (shared.any_work() || shared.timers_unwatched()) {
             shared.wake_one(); // a thread could not be started earlier
         }
     }

@@ -114,7 +114,7 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
             if running.p().runq.len() > JOINER_WAITS
                 && g.shared.get() == std::ptr::from_ref(running.shared()) =>
         {
-            ready_on(running.p(), running.shared(), *g);
+            ready_on(running.p(), running.shared(), *g, false);
         }
         // SAFETY: as above.
         _ => unsafe { Waiter::wake(joiner) },
@@ -136,10 +136,13 @@ fn ready_from_outside(g: GPtr) {
     }
 }
 
-/// By an M on its own stack, with a P: timers, later the network.
-pub(crate) fn ready_on(p: &P, shared: &Shared, g: GPtr) {
+/// By somebody who owns `p`: next in line or at the back.
+pub(crate) fn ready_on(p: &P, shared: &Shared, g: GPtr, next: bool) {
     if g.notify() == Wake::Enqueue {
-        queue_back(p, shared, g);
+        match next {
+            true => queue_next(p, shared, g),
+            false => queue_back(p, shared, g),
+        }
         shared.wake_one();
     }
 }
@@ -147,23 +150,25 @@ pub(crate) fn ready_on(p: &P, shared: &Shared, g: GPtr) {
 /// Puts a goroutine next in line on a P that the caller owns.
 #[inline]
 pub(crate) fn queue_next(p: &P, shared: &Shared, g: GPtr) {
-    if let Err(overflow) = p.runq.push_next(g.as_ptr()) {
-        spill(p, shared, overflow);
+    if let Err(full) = p.runq.push_next(g.as_ptr()) {
+        spill(p, shared, full);
     }
 }
 
 /// Puts a goroutine at the back of a P that the caller owns.
 #[inline]
 pub(crate) fn queue_back(p: &P, shared: &Shared, g: GPtr) {
-    if let Err(overflow) = p.runq.push_back(g.as_ptr()) {
-        spill(p, shared, overflow);
+    if let Err(full) = p.runq.push_back(g.as_ptr()) {
+        spill(p, shared, full);
     }
 }
 
+/// The P's ring is full: half of it goes to the global queue.
 #[cold]
-pub(crate) fn spill(p: &P, shared: &Shared, (batch, extra): super::runq::Overflow<G>) {
+#[inline(never)]
+pub(crate) fn spill(p: &P, shared: &Shared, full: super::runq::Full<G>) {
     p.counters.overflows.add(1);
     let mut list = GList::new();
-    batch.into_iter().chain([extra]).filter_map(GPtr::new).for_each(|g| list.push(g));
+    p.runq.spill(full, |g| list.push(GPtr::new(g).expect("queues hold no null")));
     shared.push_global(list);
 }

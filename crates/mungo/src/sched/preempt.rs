@@ -81,8 +81,7 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
             p.flags.fetch_and(!PREEMPT, Relaxed);
             p.counters.preemptions.add(1);
             m.drop_p();
-            // SAFETY: Ps live as long as the runtime.
-            m.shared().hand_off(unsafe { &*std::ptr::from_ref(p) });
+            m.shared().pass_on(p);
             sleep_without_p(m, g);
         }
         Some(_) => {} // from outside, or too late

@@ -15,7 +15,8 @@ pub(crate) fn main(m: &'static M) {
     m.adopt_thread();
     find::accept(m);
     while let Some(mut found) = find::runnable(m) {
-        while let Some(next) = execute(m, found) {
+        let mut p = m.p().expect("a worker with a goroutine has a P");
+        while let Some(next) = execute(m, &mut p, found) {
             found = next;
         }
         debug_assert!(m.g.load(Relaxed).is_null());
@@ -24,12 +25,14 @@ pub(crate) fn main(m: &'static M) {
 
 /// Runs one goroutine until it comes back. Returns the next one if it is at hand, so that the M need not
 /// come back to its own thread-locals in between.
-fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
+///
+/// `last_p` is the M's P, then and now.
+fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Option<Found> {
     let shared: &Shared = m.shared();
     if !g.bound.load(Relaxed).is_null() && !bound::may_run(m, g) {
         return None;
     }
-    let p = m.p().expect("a worker with a goroutine has a P");
+    let p = *last_p;
     if !inherit {
         p.next_tick();
     }
@@ -48,11 +51,14 @@ fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
         current::set(std::ptr::null());
     }
     m.g.store(std::ptr::null_mut(), Relaxed);
-    if !g.bound.load(Relaxed).is_null() {
-        return bound::came_back(m, g, why);
-    }
     // It may have changed while the goroutine ran, or be gone.
+    if !g.bound.load(Relaxed).is_null() {
+        let next = bound::came_back(m, g, why)?;
+        *last_p = m.p().expect("a bound goroutine waited for its P");
+        return Some(next);
+    }
     let Some(p) = m.p() else { return without_p(m, g) };
+    *last_p = p;
     match why {
         Some(Switch::Yield) => yielded(m, p, shared, g),
         Some(Switch::Park) => parked(m, p, shared, g),

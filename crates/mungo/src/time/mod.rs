@@ -4,6 +4,7 @@ pub(crate) mod heap;
 
 use crate::current::Running;
 use crate::sched::g::{G, GPtr, WaitReason};
+use crate::sched::p::P;
 use crate::sched::park;
 use crate::sched::shared::Shared;
 use crate::sys::clock;
@@ -65,12 +66,17 @@ unsafe fn add(shared: &Shared, heap: &TimerHeap, node: &Node) {
     }
 }
 
-/// Runs what is due on `heap`; by an M that owns `p`.
-pub(crate) fn run_due(p: &crate::sched::p::P, shared: &Shared, heap: &TimerHeap, now_ns: u64) {
+/// Runs what is due on `heap`; by an M that owns `p`. The first goroutine goes next in line: it has waited for its time,
+/// the others in the queue only for the P. The rest go to the back, so that a burst of timers starves nobody.
+pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap, now_ns: u64) {
+    let mut first = true;
     while heap.next_ns() <= now_ns {
         let mut due: [Option<GPtr>; 32] = [None; 32];
         let n = heap.take_due(now_ns, &mut due);
-        due.iter().take(n).flatten().for_each(|&g| park::ready_on(p, shared, g));
+        for g in due.into_iter().take(n).flatten() {
+            park::ready_on(p, shared, g, first);
+            first = false;
+        }
         if n == 0 {
             break;
         }
