@@ -41,6 +41,13 @@ pub(crate) fn own_tls() -> bool {
     }
 }
 
+/// With shared thread-locals the count of panics is the thread's: no other goroutine may run there while this one
+/// panics, nor may it go on elsewhere. So it may switch in a `Drop`, but holds on to its thread.
+#[inline]
+pub(crate) fn panic_is_the_threads() -> bool {
+    !own_tls() && std::thread::panicking()
+}
+
 /// The calling goroutine.
 #[inline]
 pub(crate) fn g() -> Option<&'static G> {
@@ -122,9 +129,7 @@ impl Running {
     #[inline]
     pub(crate) fn suspend(self, why: Switch) {
         let g = self.g;
-        // With shared thread-locals the count of panics is the thread's: no other goroutine may run there while
-        // this one panics, nor may it go on elsewhere. So it yields in a `Drop`, but holds on to its thread.
-        let hold = !own_tls() && std::thread::panicking();
+        let hold = panic_is_the_threads();
         if hold {
             bound::lock(&self);
         }

@@ -517,6 +517,12 @@ fn ten_thousand_goroutines_allocate_while_they_migrate() {
 }
 
 #[test]
+fn goroutines_are_preempted_while_they_allocate() {
+    let preemptions = preempted_storm();
+    assert!(preemptions > 10, "{preemptions} preemptions");
+}
+
+#[test]
 fn a_million_goroutines_leave_nothing_behind() {
     if in_child("a_million_goroutines_leave_nothing_behind", &[]).is_some() {
         return;

@@ -79,6 +79,7 @@ fn drop_late(g: &G) {
     // anybody.
     unsafe {
         if let Some(slot) = slot {
+            current::set(std::ptr::null()); // nobody for a while: a signal finds a plain thread
             slot.reset_tls();
             current::set(g);
         }

@@ -163,6 +163,8 @@ pub(super) fn bury(m: &M, p: &P, g: GPtr) {
     let slot = g.finish();
     let class = slot.class();
     if current::own_tls() {
+        // In one piece: a signal handler that hits the reset must not find half of a pointer.
+        current::set(std::ptr::null());
         // SAFETY: its destructors have run; this thread is perhaps still on the block, and touches no
         // thread-local before it leaves it or the next goroutine starts on it.
         unsafe { slot.reset_tls() };

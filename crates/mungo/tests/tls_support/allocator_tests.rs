@@ -4,7 +4,8 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tls_support::{
-    MIGRATIONS, Pattern, assert_flat, finish, in_child, malloc_storm, migrate, runtime, spawn_cycles,
+    MIGRATIONS, Pattern, assert_flat, finish, in_child, malloc_storm, migrate, preempted_storm, runtime,
+    spawn_cycles,
 };
 
 #[test]
@@ -52,6 +53,12 @@ fn all_functions_work_in_a_goroutine() {
 fn goroutines_allocate_while_they_migrate() {
     let migrations = malloc_storm(4, 5000, 40);
     assert!(migrations > 20_000, "{migrations} migrations");
+}
+
+#[test]
+fn goroutines_are_preempted_while_they_allocate() {
+    let preemptions = preempted_storm();
+    assert!(preemptions > 10, "{preemptions} preemptions");
 }
 
 /// Goroutines and threads come and go and free each other's memory.

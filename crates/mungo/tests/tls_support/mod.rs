@@ -1,6 +1,7 @@
 //! What the tests of thread-locals and of allocators share.
 #![allow(dead_code)] // each test file uses a part
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::panic::PanicHookInfo;
 use std::process::{Command, Output};
@@ -199,6 +200,38 @@ impl Pattern {
             assert_eq!(*word, seed ^ (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15), "memory was overwritten");
         }
     }
+}
+
+/// A few goroutines allocate without a call to the runtime, and lose their Ps in the middle of it. Returns how often.
+pub(crate) fn preempted_storm() -> u64 {
+    thread_local! {
+        static MINE: Cell<u64> = const { Cell::new(0) };
+    }
+    let slice = Duration::from_micros(100);
+    let rt = mungo::Runtime::builder().procs(2).time_slice(slice).build().expect("a runtime");
+    rt.run(|| {
+        let all: Vec<_> = (1..=6u64)
+            .map(|id| {
+                mungo::go(move || {
+                    let end = Instant::now() + Duration::from_millis(300);
+                    let mut kept: Vec<Pattern> = Vec::new();
+                    MINE.set(id);
+                    while Instant::now() < end {
+                        for i in 0..50 {
+                            kept.push(Pattern::new(i, id));
+                            MINE.set(MINE.get() + 6);
+                        }
+                        kept.drain(..).for_each(|pattern| pattern.check());
+                        assert_eq!(MINE.get() % 6, id % 6, "its own thread-local");
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|h| h.join().expect("its memory is as it left it"));
+    });
+    let preemptions = rt.metrics().per_proc.iter().map(|p| p.preemptions).sum();
+    finish(rt);
+    preemptions
 }
 
 /// Many goroutines allocate, check, hand over and free memory while they migrate. Returns the migrations seen.
