@@ -11,7 +11,7 @@ use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
 use crate::stack::overflow::AltStack;
 use crate::stack::slab;
-use crate::sys::{clock, futex};
+use crate::sys::{Lock, clock, futex};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -25,12 +25,26 @@ const LONGEST_NS: u64 = 10_000_000;
 const PATIENCE: u32 = 50;
 /// Rounds of [`LONGEST_NS`] with all Ps idle before it goes to sleep.
 const IDLE_ROUNDS: u32 = 10;
+/// Naps of a second before it sleeps for long: as many chores as it takes until all stacks are trimmed.
+const NAPS: u32 = 4;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The M's own stack: the scheduler's, and that of TLS destructors of the thread.
 const WORKER_STACK: usize = 256 << 10;
 
 /// Threads of all runtimes of the process; the deadlock detector compares.
 pub(super) static RUNTIME_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// The runtimes whose monitor runs.
+static MONITORED: Lock<Vec<Arc<Shared>>> = Lock::new(Vec::new());
+
+/// A plain thread begins to wait for a goroutine: if nothing moves any more, that makes a deadlock.
+pub(super) fn notice_waiting_thread() {
+    // ORDERING: SeqCst: the thread was counted before; the monitor says "asleep" and looks for a deadlock after.
+    std::sync::atomic::fence(SeqCst);
+    for shared in MONITORED.lock().iter() {
+        shared.monitor.notice_activity();
+    }
+}
 
 /// The part of the monitor that others talk to.
 pub(crate) struct Monitor {
@@ -139,6 +153,7 @@ struct Watch {
     next_chores_ns: u64,
     quiet: u32,
     idle: u32,
+    naps: u32,
     deadlock: deadlock::Suspicion,
 }
 
@@ -150,9 +165,11 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         next_chores_ns: now + SECOND_NS,
         quiet: 0,
         idle: 0,
+        naps: 0,
         deadlock: deadlock::Suspicion::default(),
     };
     let mut period = SHORTEST_NS;
+    MONITORED.lock().push(shared.clone());
     loop {
         // ORDERING: Acquire pairs with `call`; read before looking, so that no call is missed.
         let calls = shared.monitor.calls.load(Acquire);
@@ -160,6 +177,7 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         shared.monitor.coarse_ns.store(now, Relaxed);
         let mut news = start_wanted(shared);
         if shared.stopping.load(Relaxed) {
+            MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
             return;
         }
         news |= watch.check_slices(shared, now);
@@ -173,12 +191,13 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
             n if n > PATIENCE => (period * 2).min(LONGEST_NS),
             _ => period,
         };
-        watch.idle = if all_idle(shared) { watch.idle + 1 } else { 0 };
+        (watch.idle, watch.naps) = if all_idle(shared) { (watch.idle + 1, watch.naps) } else { (0, 0) };
         let deadline = if watch.idle > 1 && watch.deadlock.check(shared) {
             now + LONGEST_NS
         } else if watch.idle > IDLE_ROUNDS && period == LONGEST_NS {
-            fall_asleep(shared, &mut watch);
-            clock::now_ns() + 3600 * SECOND_NS
+            fall_asleep(shared, &watch);
+            watch.naps += 1;
+            clock::now_ns() + if watch.naps <= NAPS { SECOND_NS } else { 3600 * SECOND_NS }
         } else {
             now + period
         };
@@ -193,12 +212,11 @@ fn all_idle(shared: &Shared) -> bool {
 }
 
 /// Says that it sleeps, and makes sure that nobody has just become busy without telling.
-fn fall_asleep(shared: &Arc<Shared>, watch: &mut Watch) {
-    watch.chores(shared, clock::now_ns());
+fn fall_asleep(shared: &Arc<Shared>, watch: &Watch) {
     // ORDERING: SeqCst: say it, then count: see `notice_activity`.
     shared.monitor.asleep.store(1, SeqCst);
     std::sync::atomic::fence(SeqCst);
-    if !all_idle(shared) {
+    if !all_idle(shared) || watch.deadlock.is_new(shared) {
         shared.monitor.call();
     }
 }
