@@ -1,6 +1,6 @@
 //! The first and last frames of a goroutine.
 
-use super::g::{DETACHED, G, Switch};
+use super::g::{DETACHED, End, G, Switch};
 use super::park::Waiter;
 use crate::current::{self, Running};
 use crate::stack::coro::Suspender;
@@ -50,15 +50,19 @@ where
 
 /// Publishes the end. Not generic, not inlined into each goroutine's code.
 fn end(g: &G) {
-    let had_result = g.has_result();
-    let joiner = g.complete();
-    // The handle was dropped at the last moment and left the result to us: its drop may have used thread-locals.
-    if had_result && !g.has_result() && joiner.is_none() && current::own_tls() {
-        // SAFETY: still on this goroutine, at its end. Nobody took the result: it was detached.
-        unsafe { g.slot().expect("a running goroutine has a stack").run_tls_destructors() };
+    let end = g.complete();
+    if matches!(end, End::Detached) && g.has_result() {
+        // The handle was dropped at the last moment and left the result to us. Its drop may use thread-locals.
+        // SAFETY: still on this goroutine, at its end, and nobody else can take the result.
+        unsafe {
+            g.discard_result();
+            if current::own_tls() {
+                g.slot().expect("a running goroutine has a stack").run_tls_destructors();
+            }
+        }
     }
     let running = Running::enter().expect("a goroutine");
-    if let Some(joiner) = joiner {
+    if let End::Joined(joiner) = end {
         // SAFETY: it is ours by the swap in `complete`.
         unsafe { Waiter::wake(joiner) };
     }

@@ -443,18 +443,25 @@ pub(crate) mod pool {
     }
 }
 
+/// Who gets the result of a goroutine that ended.
+#[must_use]
+pub(crate) enum End {
+    /// Its handle, which may take or drop the result from now on.
+    Handle,
+    /// Nobody: what is left of the result is the goroutine's own.
+    Detached,
+    /// Somebody who waits and must be woken.
+    Joined(NonNull<super::park::Waiter>),
+}
+
 impl G {
-    /// Publishes the result to the joiner. Returns the joiner to wake, if one waits.
-    pub(crate) fn complete(&self) -> Option<NonNull<super::park::Waiter>> {
+    /// Publishes the result.
+    pub(crate) fn complete(&self) -> End {
         // ORDERING: Release the result to the joiner's Acquire; Acquire the joiner's Waiter.
         match self.join.swap(DONE, AcqRel) {
-            NO_JOINER => None,
-            DETACHED => {
-                // SAFETY: the handle is gone, so the result, if `entry::run` did not drop it, is nobody's.
-                unsafe { self.discard_result() };
-                None
-            }
-            waiter => NonNull::new(waiter as *mut super::park::Waiter),
+            NO_JOINER => End::Handle,
+            DETACHED => End::Detached,
+            waiter => End::Joined(NonNull::new(waiter as *mut super::park::Waiter).expect("a waiter")),
         }
     }
 
