@@ -6,6 +6,7 @@
 
 use super::g::{G, GPtr, Switch, WaitReason};
 use super::global::GList;
+use super::monitor;
 use super::p::P;
 use super::shared::Shared;
 use super::wake::Wake;
@@ -43,6 +44,7 @@ impl Waiter {
             Waiter::G(_) => park_current(reason),
             Waiter::Thread { woken, .. } => {
                 SLEEPING_THREADS.fetch_add(1, Relaxed);
+                monitor::notice_waiting_thread();
                 // ORDERING: Acquire what the waker did.
                 while !woken.swap(false, Acquire) {
                     std::thread::park();
