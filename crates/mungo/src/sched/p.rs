@@ -34,8 +34,6 @@ pub(crate) struct P {
     pub(crate) flags: AtomicU32,
     /// The tick that [`PREEMPT`] is about: on another one the request is stale. Monitor.
     preempt_tick: AtomicU32,
-    /// Preemption signals in a row that found it in libc. Its owner, in the handler.
-    pub(crate) spared: AtomicU32,
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
     pub(crate) tick: AtomicU32,
     pub(crate) timers: TimerHeap,
@@ -97,7 +95,6 @@ impl P {
             runq: RunQueue::new(),
             flags: AtomicU32::new(0),
             preempt_tick: AtomicU32::new(0),
-            spared: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             timers: TimerHeap::new(),
             counters: Counters::default(),
@@ -131,8 +128,7 @@ impl P {
         self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
     }
 
-    /// A request is there, and about this tick.
-    pub(crate) fn is_asked(&self) -> bool {
+    fn is_asked(&self) -> bool {
         self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 

@@ -339,11 +339,6 @@ impl Shared {
         m.wake();
     }
 
-    /// The preemption handler gives its P to another M, whatever that finds to do. Nothing is allocated.
-    pub(crate) fn pass_on(&self, p: &'static P) {
-        self.start_m(self.synced.lock(), p, false);
-    }
-
     /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
     pub(crate) fn hand_off(&self, p: &'static P) {
         let mut synced = self.synced.lock();
