@@ -72,7 +72,9 @@ fn main_waits_for_a_scope() {
 
 #[test]
 fn scopes_deadlock_too() {
-    assert_deadlock("main_waits_for_a_scope").assert_says("[waiting: end of scope, ").assert_says("[waiting: park, ");
+    assert_deadlock("main_waits_for_a_scope")
+        .assert_says("[waiting: end of scope, ")
+        .assert_says("[waiting: park, ");
 }
 
 #[mungo::main]

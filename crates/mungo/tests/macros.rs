@@ -38,9 +38,12 @@ fn ends_with_its_main_goroutine() {
 
 #[test]
 fn programs_run() {
-    for (name, says) in
-        [("plain", "plain"), ("with_options", "with options"), ("fails", "invalid digit"), ("ends_with_its_main_goroutine", "")]
-    {
+    for (name, says) in [
+        ("plain", "plain"),
+        ("with_options", "with options"),
+        ("fails", "invalid digit"),
+        ("ends_with_its_main_goroutine", ""),
+    ] {
         let ended = child::run(name);
         assert!(ended.assert_success().stdout.contains(says), "{ended:#?}");
     }

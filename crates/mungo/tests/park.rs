@@ -71,7 +71,11 @@ fn park_timeout_and_sleep_are_never_early() {
                 for k in 0..10 {
                     let d = Duration::from_micros((i * 37 + k * 211) % 3000);
                     let start = Instant::now();
-                    if i % 2 == 0 { park_timeout(d) } else { sleep(d) }
+                    if i % 2 == 0 {
+                        park_timeout(d)
+                    } else {
+                        sleep(d)
+                    }
                     assert!(start.elapsed() >= d, "{:?} instead of {d:?}", start.elapsed());
                 }
             })

@@ -139,8 +139,7 @@ fn the_queue_of_a_retiring_p_is_not_stuck() {
     let first_is_on_last = rt.metrics().per_proc[1].yields >= 1000;
     let second = start(orders[1].clone());
     wait_until("the second has the other", || rt.metrics().per_proc.iter().all(|p| p.yields >= 1000));
-    let (on_last, other) =
-        if first_is_on_last { (&orders[0], &orders[1]) } else { (&orders[1], &orders[0]) };
+    let (on_last, other) = if first_is_on_last { (&orders[0], &orders[1]) } else { (&orders[1], &orders[0]) };
     on_last.store(1, Release);
     wait_until("the children wait", || on_last.load(Acquire) == 2);
     rt.set_procs(1).unwrap();

@@ -83,9 +83,8 @@ fn a_refused_closure_may_block_when_it_is_dropped() {
         let refuse = |size: usize| {
             let blocks = Blocks(Some(go(park)));
             // So much address space there is not.
-            let spawned: Vec<_> = (0..100_000)
-                .map_while(|_| Builder::new().stack_size(size).spawn(park).ok())
-                .collect();
+            let spawned: Vec<_> =
+                (0..100_000).map_while(|_| Builder::new().stack_size(size).spawn(park).ok()).collect();
             let refused = Builder::new().stack_size(size).spawn(move || drop(blocks));
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::OutOfMemory);
             spawned.iter().for_each(|h| h.goroutine().unpark());
@@ -249,8 +248,10 @@ fn ids_are_unique_and_names_are_not_inherited() {
         let all: Vec<_> = (0..2000).map(|_| go(|| current().id())).collect();
         all.into_iter().map(|h| (h.goroutine().id(), h.join().unwrap())).collect::<Vec<_>>()
     });
-    let from_outside: Vec<_> =
-        (0..2000).map(|_| rt.spawn(|| current().id())).map(|h| (h.goroutine().id(), h.join().unwrap())).collect();
+    let from_outside: Vec<_> = (0..2000)
+        .map(|_| rt.spawn(|| current().id()))
+        .map(|h| (h.goroutine().id(), h.join().unwrap()))
+        .collect();
     let all: Vec<_> = from_inside.into_iter().chain(from_outside).collect();
     assert!(all.iter().all(|(by_handle, by_itself)| by_handle == by_itself));
     assert_eq!(all.iter().map(|(id, _)| *id).collect::<HashSet<_>>().len(), 4000);

@@ -48,6 +48,10 @@ fn a_million() {
                 })
             })
             .collect();
+        // Fresh memory may come slowly: be patient as long as there is progress.
+        for part in 1..=10 {
+            wait_until("the next tenth is parked", || parked.load(Relaxed) >= n / 10 * part);
+        }
         wait_until("all are parked", || parked.load(Relaxed) == n);
         assert_eq!(mungo::num_goroutines(), n + 1);
         all.iter().for_each(|h| h.goroutine().unpark());
@@ -127,7 +131,11 @@ fn trimmed_goroutines_go_on_where_they_were() {
     #[inline(never)]
     fn step(n: usize, f: &mut dyn FnMut()) {
         let frame = black_box([n as u8; 24]);
-        if n == 0 { f() } else { step(n - 1, f) }
+        if n == 0 {
+            f()
+        } else {
+            step(n - 1, f)
+        }
         assert!(frame.iter().all(|b| *b == n as u8));
     }
     let rt = runtime(2);
