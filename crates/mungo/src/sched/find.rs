@@ -84,6 +84,11 @@ fn obey(m: &'static M, p: &'static P) -> bool {
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);
         }
+        // Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless
+        // the slice was its own. Else a goroutine that respawns itself fills the queue faster than it is emptied.
+        // SAFETY: this M owns the P.
+        let core = unsafe { p.core() };
+        core.global_first = p.tick.load(Relaxed) != core.global_tick.wrapping_add(1);
     }
     if flags & RETIRE != 0 {
         drop_spinning(m);
@@ -100,9 +105,15 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
     if timer_is_due(p) {
         crate::time::run_due(p, shared, &p.timers, clock::now_ns());
     }
-    if global_turn(p)
+    // SAFETY: this M owns the P.
+    let slice_ended = std::mem::take(unsafe { &mut p.core().global_first });
+    if (slice_ended || global_turn(p))
         && let Some(g) = shared.take_global(p, false)
     {
+        if slice_ended {
+            // SAFETY: as above.
+            unsafe { p.core() }.global_tick = p.tick.load(Relaxed);
+        }
         return Some((g, false));
     }
     if let Some((g, inherit)) = p.runq.pop() {

@@ -46,6 +46,20 @@ impl GList {
         Some(g)
     }
 
+    /// Takes out the first one that is `wanted`; the others keep their order. Looks at all of them.
+    pub(crate) fn take_first(&mut self, wanted: impl Fn(&G) -> bool) -> Option<GPtr> {
+        let mut found = None;
+        for _ in 0..self.len {
+            let g = self.pop()?;
+            if found.is_none() && wanted(&g) {
+                found = Some(g);
+            } else {
+                self.push(g);
+            }
+        }
+        found
+    }
+
     pub(crate) fn append(&mut self, mut other: GList) {
         while let Some(g) = other.pop() {
             self.push(g);

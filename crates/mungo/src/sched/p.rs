@@ -47,6 +47,10 @@ pub(crate) struct Core {
     free_gs: Vec<GPtr>,
     next_id: u64,
     end_id: u64,
+    /// A slice ended: the global queue comes next.
+    pub(crate) global_first: bool,
+    /// The tick when it last did so.
+    pub(crate) global_tick: u32,
 }
 
 // SAFETY: `core` is used by the P's owner only; the rest is shared by design.
@@ -103,6 +107,8 @@ impl P {
                 free_gs: Vec::with_capacity(FREE_GS),
                 next_id: 0,
                 end_id: 0,
+                global_first: false,
+                global_tick: 0,
             }),
         })
     }

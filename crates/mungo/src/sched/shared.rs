@@ -309,12 +309,7 @@ impl Shared {
             return;
         }
         if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
-            // At the cap: what the P holds waits in the global queue for an M that comes back.
-            self.strand_locked(&mut synced, p);
-            drop(synced);
-            if spinning {
-                _ = self.counts.stop_spinning();
-            }
+            self.strand(synced, p, spinning); // at the cap
             return;
         }
         synced.wanted.push((p, spinning));
@@ -322,14 +317,28 @@ impl Shared {
         self.monitor.call();
     }
 
-    /// No M for this P: its goroutines go to the global queue, it becomes idle.
-    pub(crate) fn strand_locked(&self, synced: &mut Synced, p: &'static P) {
+    /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
+    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle. Unlocks.
+    pub(crate) fn strand(&self, mut synced: crate::sys::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
         }
-        self.push_global_locked(synced, moved);
-        self.put_idle_locked(synced, p);
+        synced.global.append(moved);
+        let bound = synced.global.take_first(|g| !g.bound.load(Relaxed).is_null());
+        self.push_global_locked(&mut synced, GList::new()); // publishes the length
+        if bound.is_none() {
+            self.put_idle_locked(&mut synced, p);
+        }
+        drop(synced);
+        if spinning {
+            _ = self.counts.stop_spinning();
+        }
+        if let Some(g) = bound {
+            // SAFETY: an M that a goroutine is bound to waits for it and does not end. We took the goroutine out of
+            // the queue, as `bound::may_run` does.
+            self.hand_to(unsafe { &*g.bound.load(Relaxed) }, p, false);
+        }
     }
 
     /// Wakes a sleeping M, which the caller took from its list, with a P.
