@@ -10,7 +10,7 @@ use super::blocking;
 use super::g::{G, GPtr};
 use super::global::GList;
 use super::m::M;
-use super::p::{P, PREEMPT, RETIRE};
+use super::p::{Counter, P, PREEMPT, RETIRE};
 use super::preempt;
 use super::shared::Shared;
 use super::wake::Wake;
@@ -98,7 +98,7 @@ impl Watch {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
-            return self.retake(shared, m, p, now);
+            return self.retake(shared, m, p, now, &p.counters.retakes);
         }
         if ran < SUSPECT_NS {
             return false;
@@ -107,7 +107,7 @@ impl Watch {
         let first = *seen.cpu_ns.get_or_insert(cpu);
         if seen.last_cpu_ns.replace(cpu) == Some(cpu) && thread_sleeps(m) {
             if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
-                return self.retake(shared, m, p, now);
+                return self.retake(shared, m, p, now, &p.counters.retakes);
             }
             return ran >= STUCK_NS && release_preempted(shared);
         }
@@ -119,11 +119,11 @@ impl Watch {
         false
     }
 
-    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
+    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, count: &Counter) -> bool {
         let Some(p) = blocking::retake(m, p) else { return false };
         _ = p.take_request();
         p.m.store(std::ptr::null_mut(), Relaxed);
-        p.counters.retakes.add(1);
+        count.add(1);
         self.strays.push(Stray { m, at_ns: now, cpu_ns: thread_cpu_ns(m).unwrap_or(0) });
         // SAFETY: Ps live as long as the runtime.
         shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
@@ -161,7 +161,8 @@ impl Watch {
     /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request there.
     fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
-        if !allowed || m.in_runtime.load(Acquire) != 0 || !self.retake(shared, m, p, now) {
+        let outside = m.in_runtime.load(Acquire) == 0;
+        if !allowed || !outside || !self.retake(shared, m, p, now, &p.counters.preemptions) {
             return false;
         }
         interrupt(m);
