@@ -84,11 +84,8 @@ fn obey(m: &'static M, p: &'static P) -> bool {
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);
         }
-        // Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless
-        // the slice was its own. Else a goroutine that respawns itself fills the queue faster than it is emptied.
         // SAFETY: this M owns the P.
-        let core = unsafe { p.core() };
-        core.global_first = p.tick.load(Relaxed) != core.global_tick.wrapping_add(1);
+        unsafe { p.slice_ended() };
     }
     if flags & RETIRE != 0 {
         drop_spinning(m);

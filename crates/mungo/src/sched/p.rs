@@ -138,6 +138,19 @@ impl P {
         self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 
+    /// Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless the
+    /// slice was its own, or somebody was put next in line. Else a goroutine that respawns itself fills the queue faster
+    /// than it is emptied.
+    ///
+    /// # Safety
+    /// The caller owns the P.
+    pub(crate) unsafe fn slice_ended(&self) {
+        // SAFETY: by the caller.
+        let core = unsafe { self.core() };
+        let own_slice = self.tick.load(Relaxed) == core.global_tick.wrapping_add(1);
+        core.global_first = !own_slice && !self.runq.has_next();
+    }
+
     #[inline]
     pub(crate) fn next_tick(&self) {
         self.tick.store(self.tick.load(Relaxed).wrapping_add(1), Relaxed);

@@ -9,6 +9,7 @@ use super::idle::IdleCounts;
 use super::m::M;
 use super::monitor::Monitor;
 use super::p::{Counter, P, RETIRE};
+use super::ticket::Dequeued;
 use crate::builder::Config;
 use crate::lock::Lock;
 use std::io;
@@ -319,7 +320,7 @@ impl Shared {
 
     /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
     /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle. Unlocks.
-    pub(crate) fn strand(&self, mut synced: crate::sys::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    pub(crate) fn strand(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
@@ -327,17 +328,19 @@ impl Shared {
         synced.global.append(moved);
         let bound = synced.global.take_first(|g| !g.bound.load(Relaxed).is_null());
         self.push_global_locked(&mut synced, GList::new()); // publishes the length
-        if bound.is_none() {
+        // SAFETY: an M that a goroutine is bound to does not end before it is unbound. We took the goroutine out of the
+        // queue, as `bound::may_run` does.
+        let home = bound.map(|g| unsafe { &*g.bound.load(Relaxed) });
+        let home = home.filter(|m| m.ticket.dequeued() == Dequeued::HandOver);
+        if home.is_none() {
             self.put_idle_locked(&mut synced, p);
         }
         drop(synced);
         if spinning {
             _ = self.counts.stop_spinning();
         }
-        if let Some(g) = bound {
-            // SAFETY: an M that a goroutine is bound to waits for it and does not end. We took the goroutine out of
-            // the queue, as `bound::may_run` does.
-            self.hand_to(unsafe { &*g.bound.load(Relaxed) }, p, false);
+        if let Some(m) = home {
+            self.hand_to(m, p, false);
         }
     }
 
