@@ -76,7 +76,7 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
     }
     m.enter_runtime();
     // With a P it is a signal from outside, or one that came too late.
-    if m.p().is_none() && !holds_a_lock(m, context) {
+    if m.p().is_none() && !holds_a_lock(context) {
         m.in_handler.store(true, Relaxed);
         bound::wait_for_p(m, g);
         m.in_handler.store(false, Relaxed);
@@ -86,14 +86,12 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
 
 /// It is in libc or in the loader, where it may hold a lock that others need: let it go on a little, without a P. The
 /// monitor sends another signal.
-fn holds_a_lock(m: &M, context: *mut c_void) -> bool {
-    /// So many signals in a row may find it there.
-    const PATIENCE: u32 = 3;
+///
+/// WHY NOT end the patience after some signals: the monitor allocates when it starts a thread, and does so with the
+/// scheduler's lock. If it waited for the lock of malloc, whose holder waits for a P, nothing would ever move again.
+fn holds_a_lock(context: *mut c_void) -> bool {
     let at = program_counter(context);
-    let inside = INSTALLED.get().is_some_and(|i| i.lock_holders.iter().any(|code| code.contains(&at)));
-    let spared = if inside { m.spared.get() + 1 } else { PATIENCE };
-    m.spared.set(spared % PATIENCE);
-    spared < PATIENCE
+    INSTALLED.get().is_some_and(|i| i.lock_holders.iter().any(|code| code.contains(&at)))
 }
 
 /// Calls the handler that the program had before.
