@@ -108,8 +108,8 @@ fn stress_set_procs_under_load() {
     end(rt);
 }
 
-/// Two goroutines compute, one on each P. The P that retires has goroutines in its queue, and its owner does not come to
-/// retire it; the other P takes them.
+/// Two goroutines compute, one on each P. The P that retires has goroutines in its queue, and its owner does not come
+/// to retire it; the other P takes them.
 #[test]
 fn the_queue_of_a_retiring_p_is_not_stuck() {
     let rt = runtime(2);

@@ -319,7 +319,8 @@ impl Shared {
     }
 
     /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
-    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle. Unlocks.
+    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle.
+    /// Unlocks.
     pub(crate) fn strand(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {
