@@ -103,6 +103,12 @@ impl Running {
         self.g.shared()
     }
 
+    /// Whether the goroutine was in its own code before: only then may it be switched away.
+    #[inline]
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.m().in_runtime.load(Relaxed) == 1
+    }
+
     /// Switches to the worker, and leaves the runtime when the goroutine is resumed, perhaps on another M.
     #[inline]
     pub(crate) fn suspend(self, why: Switch) {

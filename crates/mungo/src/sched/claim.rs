@@ -52,11 +52,6 @@ impl Claim {
             winner => Some(winner),
         }
     }
-
-    /// Before another wait on the same frame, when nobody knows the claim.
-    pub(crate) fn reopen(&mut self) {
-        *self = Claim::new();
-    }
 }
 
 #[cfg(all(test, loom))]

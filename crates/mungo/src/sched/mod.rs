@@ -22,7 +22,6 @@ pub(crate) mod monitor;
 pub(crate) mod p;
 #[cfg(not(loom))]
 pub(crate) mod park;
-#[cfg(not(loom))]
 pub(crate) mod reason;
 pub(crate) mod runq;
 #[cfg(not(loom))]

@@ -43,6 +43,12 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // ORDERING: as in `lock`.
+        self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).ok().map(|_| Guard { lock: self })
+    }
+
     #[cold]
     fn lock_slow(&self) {
         for _ in 0..SPINS {

@@ -1,0 +1,198 @@
+//! What the primitives need of the runtime, and its double for models.
+
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+#[cfg(loom)]
+pub(crate) use model::*;
+
+/// How often and how long somebody looks at a lock before it parks.
+///
+/// TUNED: 2 vCPUs of an EPYC, 8 goroutines that do nothing but lock, add one and unlock: more spinning means more
+/// traffic on the lock's cache line, and fewer operations.
+pub(crate) struct Spin(u32);
+
+const SPIN_ROUNDS: u32 = if cfg!(loom) { 0 } else { 4 };
+const SPIN_PAUSES: u32 = 30;
+
+impl Spin {
+    pub(crate) fn new() -> Spin {
+        Spin(0)
+    }
+
+    /// Waits a little; `false`: it is time to park.
+    pub(crate) fn spin(&mut self) -> bool {
+        if self.0 >= SPIN_ROUNDS || !may_spin() {
+            return false;
+        }
+        self.0 += 1;
+        for _ in 0..SPIN_PAUSES {
+            std::hint::spin_loop();
+        }
+        true
+    }
+}
+
+#[cfg(not(loom))]
+mod real {
+    use crate::current::Running;
+    use crate::sched::claim::Claim;
+    use crate::sched::park;
+    pub(crate) use crate::sched::park::Waiter;
+    use crate::sched::reason::WaitReason;
+    pub(crate) use crate::sys::Lock;
+    use crate::sys::{Guard, clock};
+    use std::ops::{Deref, DerefMut};
+    pub(crate) use std::sync::atomic::AtomicU32;
+
+    /// A lock held inside the runtime: the holder is not preempted, so that nobody waits for its next time slice.
+    pub(crate) struct Critical<'a, T> {
+        // Dropped in this order: leaving the runtime may switch.
+        guard: Guard<'a, T>,
+        _running: Option<Running>,
+    }
+
+    #[inline]
+    pub(crate) fn critical<T>(lock: &Lock<T>) -> Critical<'_, T> {
+        let running = Running::enter();
+        Critical { guard: lock.lock(), _running: running }
+    }
+
+    /// The same, if the lock is free.
+    pub(crate) fn try_critical<T>(lock: &Lock<T>) -> Option<Critical<'_, T>> {
+        let running = Running::enter();
+        Some(Critical { guard: lock.try_lock()?, _running: running })
+    }
+
+    impl<T> Deref for Critical<'_, T> {
+        type Target = T;
+        #[inline]
+        fn deref(&self) -> &T {
+            &self.guard
+        }
+    }
+
+    impl<T> DerefMut for Critical<'_, T> {
+        #[inline]
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.guard
+        }
+    }
+
+    /// A goroutine inside the runtime, where it is not switched away.
+    pub(crate) struct Entered(Running);
+
+    impl Entered {
+        /// `None` on a plain thread.
+        #[inline]
+        pub(crate) fn enter() -> Option<Entered> {
+            Running::enter().map(Entered)
+        }
+    }
+
+    /// Waits for `waiter`, the caller's own. `false`: the time is over.
+    pub(crate) fn wait_until(
+        waiter: &Waiter,
+        entered: Option<Entered>,
+        reason: WaitReason,
+        deadline_ns: u64,
+        claim: &Claim,
+    ) -> bool {
+        match entered {
+            None => waiter.wait_until(reason, deadline_ns, claim),
+            Some(Entered(running)) if deadline_ns == u64::MAX => {
+                park::park_entered(running, reason);
+                true
+            }
+            Some(Entered(running)) => crate::time::wait_until(running, reason, deadline_ns, claim),
+        }
+    }
+
+    /// Whether a holder may be at work right now while we look: there is another busy P, and nothing to do for ours.
+    pub(crate) fn may_spin() -> bool {
+        let Some(running) = Running::enter() else { return crate::num_cpus() > 1 };
+        let (shared, p) = (running.shared(), running.p());
+        let at_rest = shared.counts.idle_ps() + shared.counts.spinning() + 1;
+        at_rest < shared.procs() && p.runq.is_empty() && p.flags.load(std::sync::atomic::Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn now_ns() -> u64 {
+        clock::now_ns()
+    }
+
+    /// Lets the goroutine run that the caller has just woken: it holds what others wait for.
+    pub(crate) fn yield_to_woken() {
+        let Some(running) = Running::enter() else { return };
+        // WHY NOT always: one that is about to park must not switch before, and with shared thread-locals one that
+        // panics must not switch at all.
+        if running.is_outermost() && !std::thread::panicking() {
+            running.suspend(crate::sched::g::Switch::Yield);
+        }
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use crate::sched::reason::WaitReason;
+    pub(crate) use loom::sync::atomic::AtomicU32;
+    use loom::sync::{Arc, Mutex, MutexGuard, Notify};
+    use std::ptr::NonNull;
+
+    pub(crate) struct Lock<T>(Mutex<T>);
+
+    impl<T> Lock<T> {
+        pub(crate) fn new(value: T) -> Lock<T> {
+            Lock(Mutex::new(value))
+        }
+    }
+
+    pub(crate) fn critical<T>(lock: &Lock<T>) -> MutexGuard<'_, T> {
+        lock.0.lock().unwrap()
+    }
+
+    /// Waits as `sched::park::Waiter` does; the models of that one are in `sched/wake.rs`.
+    pub(crate) struct Waiter(Arc<Notify>);
+
+    impl Waiter {
+        pub(crate) fn current() -> Waiter {
+            Waiter(Arc::new(Notify::new()))
+        }
+
+        pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
+            // SAFETY: alive until it is notified, by the caller.
+            let notify = unsafe { this.as_ref() }.0.clone();
+            notify.notify();
+        }
+    }
+
+    /// In a model everybody is a plain thread.
+    pub(crate) struct Entered;
+
+    impl Entered {
+        pub(crate) fn enter() -> Option<Entered> {
+            None
+        }
+    }
+
+    /// In a model time does not pass; `sched/claim.rs` has the model of a deadline.
+    pub(crate) fn wait_until(
+        waiter: &Waiter,
+        _: Option<Entered>,
+        _: WaitReason,
+        _: u64,
+        _: &crate::sched::claim::Claim,
+    ) -> bool {
+        waiter.0.wait();
+        true
+    }
+
+    pub(crate) fn may_spin() -> bool {
+        false
+    }
+
+    pub(crate) fn now_ns() -> u64 {
+        1
+    }
+
+    pub(crate) fn yield_to_woken() {}
+}
