@@ -1,7 +1,7 @@
 //! The first and last frames of a goroutine.
 
 use super::g::{DETACHED, G, Switch};
-use super::park::Waiter;
+use super::park;
 use crate::current::{self, Running};
 use crate::stack::coro::Suspender;
 use std::any::Any;
@@ -59,8 +59,7 @@ fn end(g: &G) {
     }
     let running = Running::enter().expect("a goroutine");
     if let Some(joiner) = joiner {
-        // SAFETY: it is ours by the swap in `complete`.
-        unsafe { Waiter::wake(joiner) };
+        park::ready_joiner(&running, joiner);
     }
     // SAFETY: a scope waits until each of its goroutines has left it.
     if let Some(scope) = unsafe { g.scope.get().as_ref() } {

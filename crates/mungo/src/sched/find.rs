@@ -24,7 +24,7 @@ fn own(g: *mut G) -> GPtr {
 /// The next goroutine of this P, without a lock: `None` means "look properly".
 #[inline]
 pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
-    if p.flags.load(Relaxed) != 0 || (global_turn(p) && shared.global_len() != 0) || timer_is_due(p) {
+    if p.flags.load(Relaxed) != 0 || (shared.global_len() != 0 && global_turn(p)) || timer_is_due(p) {
         return None;
     }
     p.runq.pop().map(|(g, inherit)| (own(g), inherit))

@@ -62,7 +62,8 @@ pub(crate) const TOKEN_EMPTY: u32 = 0;
 pub(crate) const TOKEN_SET: u32 = 1;
 pub(crate) const TOKEN_PARKED: u32 = 2;
 
-/// A goroutine.
+/// A goroutine. The first two cache lines are what a switch touches.
+#[repr(C, align(64))]
 pub(crate) struct G {
     pub(crate) state: WakeState,
     /// Handles, and one for the runtime while it is alive.
@@ -71,36 +72,38 @@ pub(crate) struct G {
     pub(crate) m: AtomicPtr<M>,
     /// The thread pointer of its slot; 0 with shared thread-locals. Owner of the G.
     pub(crate) thread_pointer: Cell<usize>,
-    /// Next in the global queue or in a list of free Gs. Owner of the list.
-    pub(crate) link: Cell<*mut G>,
-    coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
-    suspender: Cell<MaybeUninit<Suspender<Switch>>>,
+    /// The M that it is bound to, or null: see `sched/bound.rs`.
+    pub(crate) bound: AtomicPtr<M>,
     /// Its stack, from the first run to the end. Owner of the G.
     slot: Cell<Option<Slot>>,
     /// Lowest address in use while it is suspended. Written before each suspension.
     pub(crate) saved_sp: Cell<usize>,
+    suspender: Cell<MaybeUninit<Suspender<Switch>>>,
+    pub(crate) shared: Cell<*const Shared>,
+    coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
+    /// Coarse time of the last park or wake-up.
+    pub(crate) since_ns: AtomicU64,
+    /// Next in the global queue or in a list of free Gs. Owner of the list.
+    pub(crate) link: Cell<*mut G>,
+    pub(crate) join: AtomicUsize,
+    pub(crate) token: AtomicU32,
+    pub(crate) reason: AtomicU8,
+    /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
+    pub(crate) trimmed: AtomicBool,
+
+    // Spawn and end.
+    storage: UnsafeCell<Storage>,
     entry: Cell<Option<unsafe fn(&G)>>,
     /// How to drop what lies in `storage` after the end, if it is still there.
     drop_result: Cell<Option<unsafe fn(&G)>>,
-    storage: UnsafeCell<Storage>,
-    pub(crate) join: AtomicUsize,
-    pub(crate) token: AtomicU32,
-    /// The M that it is bound to, or null: see `sched/bound.rs`.
-    pub(crate) bound: AtomicPtr<M>,
-    /// How often `lock_os_thread` was called. Its own.
-    pub(crate) lock_depth: Cell<u32>,
-    pub(crate) shared: Cell<*const Shared>,
-    pub(crate) id: AtomicU64,
-    pub(crate) class: Cell<Class>,
-    pub(crate) place: AtomicPtr<Location<'static>>,
-    pub(crate) reason: AtomicU8,
-    /// Coarse time of the last park or wake-up.
-    pub(crate) since_ns: AtomicU64,
-    /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
-    pub(crate) trimmed: AtomicBool,
-    name: Cell<Option<Arc<str>>>,
     /// The scope that waits for it, or null. Set before it runs.
     pub(crate) scope: Cell<*const ScopeData>,
+    pub(crate) id: AtomicU64,
+    pub(crate) place: AtomicPtr<Location<'static>>,
+    name: Cell<Option<Arc<str>>>,
+    pub(crate) class: Cell<Class>,
+    /// How often `lock_os_thread` was called. Its own.
+    pub(crate) lock_depth: Cell<u32>,
 }
 
 // SAFETY: the cells belong to whoever owns the G (see the table); the rest are atomics.

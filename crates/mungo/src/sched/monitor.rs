@@ -233,12 +233,12 @@ impl Watch {
             let tick = p.tick.load(Relaxed);
             if tick != seen.0 {
                 *seen = (tick, now);
-                news = true;
             } else if now - seen.1 >= shared.config.time_slice_ns
                 && (!p.runq.is_empty() || shared.global_len() != 0)
             {
                 p.flags.fetch_or(PREEMPT, Relaxed);
                 seen.1 = now;
+                news = true;
             }
         }
         news

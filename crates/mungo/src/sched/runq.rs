@@ -60,6 +60,19 @@ impl<T> RunQueue<T> {
         self.take_half(head, tail, t)
     }
 
+    /// Owner: appends without a word to sleepers, for a goroutine that was running here anyway. `false`: full.
+    #[inline]
+    pub(crate) fn push_back_quietly(&self, t: *mut T) -> bool {
+        let tail = self.tail.load(Relaxed);
+        // ORDERING: as in `push_back`; Release publishes the place to thieves.
+        if tail.wrapping_sub(self.head.load(Acquire)) >= CAPACITY as u32 {
+            return false;
+        }
+        self.ring[(tail & MASK) as usize].store(t, Relaxed);
+        self.tail.store(tail.wrapping_add(1), Release);
+        true
+    }
+
     /// Owner: puts `t` next in line, and what was next to the back.
     #[inline]
     pub(crate) fn push_next(&self, t: *mut T) -> Result<(), Overflow<T>> {

@@ -115,7 +115,10 @@ fn yielded(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
     }
     leave_tls(m, &next);
     g.state.make_runnable();
-    park::queue_back(p, shared, g);
+    // No fence: if a sleeper is missed now, the next yield sees it.
+    if !p.runq.push_back_quietly(g.as_ptr()) {
+        park::queue_back(p, shared, g);
+    }
     if shared.counts.idle_ps() != 0 {
         shared.wake_one();
     }
