@@ -47,7 +47,14 @@ impl Args {
     }
 
     /// Percentiles of `samples` (ns) in units of `div` ns.
-    fn emit_lateness(&self, prefix: &str, mut samples: Vec<u64>, unit: &str, div: f64, quantiles: &[(&str, f64)]) {
+    fn emit_lateness(
+        &self,
+        prefix: &str,
+        mut samples: Vec<u64>,
+        unit: &str,
+        div: f64,
+        quantiles: &[(&str, f64)],
+    ) {
         samples.sort_unstable();
         self.emit(&format!("{prefix}samples"), samples.len() as f64, "n");
         for (name, q) in quantiles.iter().filter(|_| !samples.is_empty()) {
@@ -96,7 +103,8 @@ fn yields(a: &Args) {
     let (tasks, n) = (a.num("tasks", 2), a.num("n", 5_000_000));
     let each = n / tasks;
     let t = Instant::now();
-    let handles: Vec<_> = (0..tasks).map(|_| mungo::go(move || (0..each).for_each(|_| mungo::yield_now()))).collect();
+    let handles: Vec<_> =
+        (0..tasks).map(|_| mungo::go(move || (0..each).for_each(|_| mungo::yield_now()))).collect();
     handles.into_iter().for_each(|h| h.join().unwrap());
     a.emit("ns_per_switch", ns_per(t, each * tasks), "ns");
 }

@@ -22,6 +22,7 @@ pub(crate) mod monitor;
 pub(crate) mod p;
 #[cfg(not(loom))]
 pub(crate) mod park;
+#[cfg_attr(loom, allow(unreachable_pub))]
 pub(crate) mod reason;
 pub(crate) mod runq;
 #[cfg(not(loom))]

@@ -57,8 +57,8 @@ impl Waiter {
         }
     }
 
-    /// Blocks until [`wake`](Self::wake), at the most until `deadline_ns` of the monotonic clock (`u64::MAX`: for ever).
-    /// `false`: the time is over, and nobody will wake this wait any more.
+    /// Blocks until [`wake`](Self::wake), at the most until `deadline_ns` of the monotonic clock (`u64::MAX`: for
+    /// ever). `false`: the time is over, and nobody will wake this wait any more.
     ///
     /// Wakers take `claim` before they wake. After a `false` the waiter may still lie in a queue: the caller takes it
     /// out, under the lock under which wakers look at it.

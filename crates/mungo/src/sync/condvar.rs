@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 /// READY.1.notify_one();
 /// waiter.join().unwrap();
 /// ```
-// WHY NOT move the waiters of `notify_all` to the mutex's queue, as parking_lot does: they would have to know the mutex,
-// and a goroutine that wakes up in vain costs some hundred nanoseconds, not a switch of threads.
+// WHY NOT move the waiters of `notify_all` to the mutex's queue, as parking_lot does: they would have to know the
+// mutex, and a goroutine that wakes up in vain costs some hundred nanoseconds, not a switch of threads.
 #[derive(Debug)]
 pub struct Condvar {
     /// Whether the queue is not empty; written under its lock. Lets a notification to nobody cost a load.
@@ -206,8 +206,8 @@ impl Condvar {
         all.wake()
     }
 
-    /// Says whether somebody waits, and unlocks. Relaxed is enough: who notifies has held the mutex since the waiting one
-    /// gave it up, or else does not know that it waits.
+    /// Says whether somebody waits, and unlocks. Relaxed is enough: who notifies has held the mutex since the
+    /// waiting one gave it up, or else does not know that it waits.
     fn note(&self, queue: Critical<'_, Queue>) {
         self.waiting.store(!queue.is_empty(), Relaxed);
     }

@@ -1,9 +1,9 @@
 //! Locks and the like, for goroutines and plain threads, and between them.
 //!
-//! A goroutine that has to wait parks and leaves its P to others; a plain thread blocks. Which of them the other side
-//! is does not matter. Shapes and names are those that Rust's users know: [`Mutex`] and [`RwLock`] come through
-//! [`lock_api`] (as parking_lot's: no poisoning), [`Condvar`], [`Once`], [`OnceLock`], [`LazyLock`] and [`Barrier`] are
-//! std's, [`WaitGroup`] and [`Pool`] are Go's, [`Semaphore`] hands out guards.
+//! A goroutine that has to wait parks and leaves its P to others; a plain thread blocks. Which of them the other
+//! side is does not matter. Shapes and names are those that Rust's users know: [`Mutex`] and [`RwLock`] come through
+//! [`lock_api`] (as parking_lot's: no poisoning), [`Condvar`], [`Once`], [`OnceLock`], [`LazyLock`] and [`Barrier`]
+//! are std's, [`WaitGroup`] and [`Pool`] are Go's, [`Semaphore`] hands out guards.
 //!
 //! ```
 //! use mungo::sync::{Mutex, WaitGroup};
@@ -21,9 +21,9 @@
 //!
 //! # How it is built
 //!
-//! Each primitive is one word of state with a fast path of one atomic instruction, and a FIFO queue behind a small lock.
-//! The nodes of the queue lie on the frames of those who wait (`queue.rs`), so that waiting allocates nothing and a
-//! primitive can be made in a constant.
+//! Each primitive is one word of state with a fast path of one atomic instruction, and a FIFO queue behind a small
+//! lock. The nodes of the queue lie on the frames of those who wait (`queue.rs`), so that waiting allocates nothing
+//! and a primitive can be made in a constant.
 //!
 //! - The word and the queue change together under the queue's lock wherever one says something about the other.
 //! - Exactly one wakes each that waits: who popped its node. Where the clock may end a wait too, both go for a claim.
@@ -31,9 +31,9 @@
 //! - A goroutine holds such a lock only inside the runtime, where it is not preempted.
 //! - A guard of a lock does not leave its goroutine, so that there is a holder whose priority can be raised, one day.
 //!
-//! Rejected: a global table of queues by address (parking_lot, Go's semaphores), which saves 24 bytes a lock and costs a
-//! hash and strangers' contention; futexes, because a goroutine must not block its thread; strict hand-over for the
-//! mutex, because then each lock waits for a goroutine to be scheduled.
+//! Rejected: a global table of queues by address (parking_lot, Go's semaphores), which saves 28 bytes a lock and
+//! costs a hash and strangers' contention; futexes, because a goroutine must not block its thread; strict hand-over
+//! for the mutex, because then each lock waits for a goroutine to be scheduled.
 
 #[cfg(not(loom))]
 mod barrier;
@@ -46,7 +46,6 @@ mod once;
 mod pool;
 mod queue;
 mod rt;
-#[cfg(not(loom))]
 mod rwlock;
 #[cfg(not(loom))]
 mod semaphore;

@@ -1,12 +1,13 @@
 //! Values to be used again.
 //!
-//! One shelf per P, behind a small lock that is practically never contended: only one goroutine at a time runs on a P, and
-//! it does not leave the P while it reaches into the shelf. Others reach in when their own shelf is empty, or when they
-//! share it because there are more Ps (or threads, or runtimes) than shelves; they try the lock and go on if it is held.
+//! One shelf per P, behind a small lock that is practically never contended: only one goroutine at a time runs on a
+//! P, and it does not leave the P while it reaches into the shelf. Others reach in when their own shelf is empty, or
+//! when they share it because there are more Ps (or threads, or runtimes) than shelves; they try the lock and go on
+//! if it is held.
 //!
-//! Rejected: Go's victim cache, which lets the collector empty pools over two cycles: there is no collector here, so a
-//! shelf has a bound instead, and `clear` for those who know better. A lock-free deque per P, as Go's: the lock costs the
-//! same two atomic instructions when nobody contends.
+//! Rejected: Go's victim cache, which lets the collector empty pools over two cycles: there is no collector here, so
+//! a shelf has a bound instead, and `clear` for those who know better. A lock-free deque per P, as Go's: the lock
+//! costs the same two atomic instructions when nobody contends.
 
 use super::rt::{Lock, critical};
 use crate::current::Running;
@@ -18,8 +19,8 @@ const DEFAULT_BOUND: usize = 32;
 
 /// Keeps values for reuse, per P: Go's `sync.Pool`.
 ///
-/// For things that are costly to make and can be used again, such as buffers. A value comes back as it was left. The pool
-/// keeps a bounded number and drops the rest; never rely on getting a certain one.
+/// For things that are costly to make and can be used again, such as buffers. A value comes back as it was left. The
+/// pool keeps a bounded number and drops the rest; never rely on getting a certain one.
 ///
 /// ```
 /// use mungo::sync::Pool;

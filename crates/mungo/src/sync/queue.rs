@@ -1,14 +1,14 @@
 //! Who waits for a primitive: a FIFO list of nodes that lie on the frames of those who wait.
 //!
 //! A [`Queue`] stands behind a small lock. The one who waits pushes its [`Node`] under that lock, lets go of it and
-//! waits. A waker pops it under the lock, which gives it the right to wake it, and wakes after it has let go too, so that
-//! the lock is held for a few instructions.
+//! waits. A waker pops it under the lock, which gives it the right to wake it, and wakes after it has let go too, so
+//! that the lock is held for a few instructions.
 //!
 //! From the moment when a waker can find it until it has parked, a goroutine must not be switched away: so a node of a
 //! goroutine stays in the runtime from its making to its wait.
 //!
-//! A node with a deadline may lie in the queue although its time is over; `pop` passes over it, and its owner takes it out
-//! with [`Queue::remove`] before its frame ends.
+//! A node with a deadline may lie in the queue although its time is over; `pop` passes over it, and its owner takes
+//! it out with [`Queue::remove`] before its frame ends.
 
 use super::rt::{self, Entered, Waiter};
 use crate::sched::claim::{Claim, WOKEN};

@@ -43,7 +43,7 @@ mod real {
     pub(crate) use crate::sys::Lock;
     use crate::sys::{Guard, clock};
     use std::ops::{Deref, DerefMut};
-    pub(crate) use std::sync::atomic::AtomicU32;
+    pub(crate) use std::sync::atomic::{AtomicI32, AtomicU32};
 
     /// A lock held inside the runtime: the holder is not preempted, so that nobody waits for its next time slice.
     pub(crate) struct Critical<'a, T> {
@@ -120,6 +120,12 @@ mod real {
         clock::now_ns()
     }
 
+    /// So long one that waits bears being overtaken. Go's number.
+    #[inline]
+    pub(crate) const fn patience_ns() -> u64 {
+        1_000_000
+    }
+
     /// Lets the goroutine run that the caller has just woken: it holds what others wait for.
     pub(crate) fn yield_to_woken() {
         let Some(running) = Running::enter() else { return };
@@ -134,10 +140,13 @@ mod real {
 #[cfg(loom)]
 mod model {
     use crate::sched::reason::WaitReason;
-    pub(crate) use loom::sync::atomic::AtomicU32;
+    use loom::sync::atomic::AtomicBool;
+    pub(crate) use loom::sync::atomic::{AtomicI32, AtomicU32};
     use loom::sync::{Arc, Mutex, MutexGuard, Notify};
     use std::ptr::NonNull;
+    use std::sync::atomic::Ordering::{Acquire, Release};
 
+    #[derive(Debug)]
     pub(crate) struct Lock<T>(Mutex<T>);
 
     impl<T> Lock<T> {
@@ -151,17 +160,18 @@ mod model {
     }
 
     /// Waits as `sched::park::Waiter` does; the models of that one are in `sched/wake.rs`.
-    pub(crate) struct Waiter(Arc<Notify>);
+    pub(crate) struct Waiter(Arc<(Notify, AtomicBool)>);
 
     impl Waiter {
         pub(crate) fn current() -> Waiter {
-            Waiter(Arc::new(Notify::new()))
+            Waiter(Arc::new((Notify::new(), AtomicBool::new(false))))
         }
 
         pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
             // SAFETY: alive until it is notified, by the caller.
-            let notify = unsafe { this.as_ref() }.0.clone();
-            notify.notify();
+            let shared = unsafe { this.as_ref() }.0.clone();
+            shared.1.store(true, Release);
+            shared.0.notify();
         }
     }
 
@@ -182,7 +192,10 @@ mod model {
         _: u64,
         _: &crate::sched::claim::Claim,
     ) -> bool {
-        waiter.0.wait();
+        let (notify, woken) = &*waiter.0;
+        while !woken.load(Acquire) {
+            notify.wait(); // loom's may end for no reason
+        }
         true
     }
 
@@ -192,6 +205,15 @@ mod model {
 
     pub(crate) fn now_ns() -> u64 {
         1
+    }
+
+    thread_local! {
+        /// Time does not pass in a model: either nobody starves (`u64::MAX`), or who fails twice does (0).
+        pub(crate) static PATIENCE_NS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    pub(crate) fn patience_ns() -> u64 {
+        PATIENCE_NS.get()
     }
 
     pub(crate) fn yield_to_woken() {}

@@ -18,8 +18,8 @@ const ONE: usize = 2;
 
 /// A number of permits, which come back when their guards are dropped.
 ///
-/// **Fairness**: strictly in the order in which they came. While somebody waits nobody overtakes, also one that asks for
-/// less; so one that asks for many is not starved by those that ask for few.
+/// **Fairness**: strictly in the order in which they came. While somebody waits nobody overtakes, also one that asks
+/// for less; so one that asks for many is not starved by those that ask for few.
 ///
 /// ```
 /// use mungo::sync::Semaphore;
@@ -155,7 +155,7 @@ impl Semaphore {
     /// ```
     #[inline]
     pub fn try_acquire_many(&self, n: usize) -> Option<Permit<'_>> {
-        self.try_take(n).then_some(Permit { semaphore: self, n })
+        self.try_take(n).then(|| Permit { semaphore: self, n })
     }
 
     /// As [`acquire`](Self::acquire), for at most `timeout`.
@@ -166,7 +166,7 @@ impl Semaphore {
     /// ```
     pub fn acquire_timeout(&self, timeout: Duration) -> Option<Permit<'_>> {
         let taken = self.try_take(1) || self.take(1, clock::after_ns(timeout));
-        taken.then_some(Permit { semaphore: self, n: 1 })
+        taken.then(|| Permit { semaphore: self, n: 1 })
     }
 
     /// As [`acquire`](Self::acquire), until `deadline` at the most.
@@ -177,7 +177,7 @@ impl Semaphore {
     /// ```
     pub fn acquire_deadline(&self, deadline: Instant) -> Option<Permit<'_>> {
         let taken = self.try_take(1) || self.take(1, clock::at_ns(deadline));
-        taken.then_some(Permit { semaphore: self, n: 1 })
+        taken.then(|| Permit { semaphore: self, n: 1 })
     }
 
     /// As [`acquire_many`](Self::acquire_many), with a guard that owns its share of the semaphore.

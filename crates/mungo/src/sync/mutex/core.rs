@@ -8,19 +8,20 @@
 //! 3    STARVING  the next unlock hands over to the queue's head      set under the queue's lock
 //! ```
 //!
-//! *Lock* sets LOCKED with one instruction, whatever the other bits are: whoever comes by may take a free lock although
-//! others wait ("barging"), which is what makes it fast, because the lock never waits for a goroutine to be
-//! scheduled. *Unlock* clears LOCKED, and wakes the first in the queue unless one is on its way already; the woken one
-//! tries again like anybody else, and goes back to the head of the queue if it fails.
+//! *Lock* sets LOCKED with one instruction, whatever the other bits are: whoever comes by may take a free lock
+//! although others wait ("barging"), which is what makes it fast, because the lock never waits for a goroutine to be
+//! scheduled. *Unlock* clears LOCKED, and wakes the first in the queue unless one is on its way already; the woken
+//! one tries again like anybody else, and goes back to the head of the queue if it fails.
 //!
-//! One that has waited for more than a millisecond and fails again sets STARVING (Go's rule): then unlock leaves LOCKED
-//! set and hands the lock to the head. It stays so until the lock comes to one that has waited for less, or to the last
-//! of the queue. So nobody waits for ever: each in the queue is served in its turn, a millisecond late each.
+//! One that has waited for more than a millisecond and fails again sets STARVING (Go's rule): then unlock leaves
+//! LOCKED set and hands the lock to the head. It stays so until the lock comes to one that has waited for less, or
+//! to the last of the queue. So nobody waits for ever: each in the queue is served in its turn, a millisecond late
+//! each.
 //!
-//! No wake-up is lost: who parks sets PARKED by a CAS that fails unless LOCKED is set, and pushes itself, both under the
-//! queue's lock; so the unlock that clears that LOCKED sees PARKED. If it then finds the lock taken again, or WOKEN, it
-//! may leave: the holder, or the woken one when it unlocks, has the same duty. The woken one gives WOKEN back
-//! in the same CAS by which it takes the lock or parks again.
+//! No wake-up is lost: who parks sets PARKED by a CAS that fails unless LOCKED is set, and pushes itself, both under
+//! the queue's lock; so the unlock that clears that LOCKED sees PARKED. If it then finds the lock taken again, or
+//! WOKEN, it may leave: the holder, or the woken one when it unlocks, has the same duty. The woken one gives WOKEN
+//! back in the same CAS by which it takes the lock or parks again.
 
 use crate::sched::reason::WaitReason;
 use crate::sync::queue::{Node, Queue};
@@ -34,9 +35,6 @@ const STARVING: u32 = 8;
 
 /// A waiter's `Node::word`: it was woken as the holder.
 const HANDED_OVER: usize = 1;
-
-/// So long a waiter bears being overtaken. Go's number. Models know no time: there everybody starves at once.
-const STARVES_AFTER_NS: u64 = if cfg!(loom) { 0 } else { 1_000_000 };
 
 /// A mutex without a value.
 pub(crate) struct Core {
@@ -57,8 +55,8 @@ impl Core {
 
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
-        // ORDERING: Acquire pairs with the Release of `unlock`. One instruction on x86 (`lock bts`), and it does not care
-        // for the other bits, as a CAS from 0 would.
+        // ORDERING: Acquire pairs with the Release of `unlock`. One instruction on x86 (`lock bts`), and it does not
+        // care for the other bits, as a CAS from 0 would.
         self.state.fetch_or(LOCKED, Acquire) & LOCKED == 0
     }
 
@@ -125,7 +123,7 @@ impl Core {
             if since_ns == 0 {
                 since_ns = now_ns;
             }
-            let starving = woken && now_ns - since_ns >= STARVES_AFTER_NS;
+            let starving = woken && now_ns - since_ns >= rt::patience_ns();
             let node = Node::new(deadline_ns);
             if !self.enqueue(&node, woken, starving) {
                 continue; // free again
@@ -215,7 +213,7 @@ impl Core {
 
     /// The lock was handed to us: is there still a need for it?
     fn calm_down(&self, since_ns: u64) {
-        if self.state.load(Relaxed) & STARVING != 0 && rt::now_ns() - since_ns < STARVES_AFTER_NS {
+        if self.state.load(Relaxed) & STARVING != 0 && rt::now_ns() - since_ns < rt::patience_ns() {
             self.state.fetch_and(!STARVING, Relaxed);
         }
     }
@@ -261,10 +259,9 @@ mod loom_models {
     }
 
     /// Every thread adds `rounds` times: they exclude each other, nobody sleeps for ever, and nothing is left behind.
-    fn adders(threads: u32, rounds: u32, fair: bool) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
-        builder.check(move || {
+    fn adders(threads: u32, rounds: u32, patience_ns: u64, fair: bool) {
+        rt::PATIENCE_NS.set(patience_ns);
+        loom::model(move || {
             let guarded = Arc::new(Guarded(Core::new(), UnsafeCell::new(0)));
             let others: Vec<_> = (1..threads)
                 .map(|_| {
@@ -281,17 +278,19 @@ mod loom_models {
     }
 
     #[test]
-    fn loom_mutex_two_threads() {
-        adders(2, 2, false);
+    fn loom_mutex_barging() {
+        adders(2, 2, u64::MAX, false);
+        adders(3, 1, u64::MAX, false);
     }
 
     #[test]
-    fn loom_mutex_three_threads() {
-        adders(3, 1, false);
+    fn loom_mutex_starving() {
+        adders(2, 2, 0, false);
+        adders(3, 1, 0, false);
     }
 
     #[test]
     fn loom_mutex_fair() {
-        adders(3, 1, true);
+        adders(3, 1, u64::MAX, true);
     }
 }

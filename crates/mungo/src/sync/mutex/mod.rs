@@ -14,12 +14,13 @@ mod api {
 
     /// A mutex without a value, for [`lock_api`].
     ///
-    /// Its state is one word: an uncontended lock and an unlock are one atomic instruction each. Contenders spin for a
-    /// moment if the holder may be running on another P, then park. A lock that is free goes to whoever asks first, and
-    /// one that has waited for more than a millisecond gets it handed over: see [`Mutex`].
+    /// Its state is one word: an uncontended lock and an unlock are one atomic instruction each. Contenders spin for
+    /// a moment if the holder may be running on another P, then park. A lock that is free goes to whoever asks
+    /// first, and one that has waited for more than a millisecond gets it handed over: see [`Mutex`].
     ///
-    /// A hook for priority inheritance: all ways to the lock lead through `Core::try_lock` and `Core::lock_slow`, and the
-    /// guard cannot leave its goroutine, so the holder can be recorded there with a plain store when somebody needs it.
+    /// A hook for priority inheritance: all ways to the lock lead through `Core::try_lock` and `Core::lock_slow`,
+    /// and the guard cannot leave its goroutine, so the holder can be recorded there with a plain store when
+    /// somebody needs it.
     ///
     /// ```
     /// use mungo::sync::lock_api::RawMutex as _;
@@ -86,12 +87,12 @@ mod api {
 
     /// A value that one goroutine or thread at a time may use.
     ///
-    /// The interface is that of [`lock_api::Mutex`]: `lock`, `try_lock`, `try_lock_for`, `get_mut`, `into_inner`. As in
-    /// parking_lot there is no poisoning: a panic while the lock is held unlocks it.
+    /// The interface is that of [`lock_api::Mutex`]: `lock`, `try_lock`, `try_lock_for`, `get_mut`, `into_inner`. As
+    /// in parking_lot there is no poisoning: a panic while the lock is held unlocks it.
     ///
-    /// **Fairness**: as in Go, whoever comes by may take a free lock, which makes it fast. One that waited for more than
-    /// a millisecond and still did not get it makes the lock starve: from then on it is handed over in the order in
-    /// which they came, until nobody has waited for so long. `MutexGuard::unlock_fair` hands over at once.
+    /// **Fairness**: as in Go, whoever comes by may take a free lock, which makes it fast. One that waited for more
+    /// than a millisecond and still did not get it makes the lock starve: from then on it is handed over in the
+    /// order in which they came, until nobody has waited for so long. `MutexGuard::unlock_fair` hands over at once.
     ///
     /// Goroutines park, plain threads block, and both may use the same mutex.
     ///
