@@ -5,8 +5,9 @@
 //! function that is never inlined, because the compiler may keep the address of a thread-local
 //! across a switch.
 
+use crate::sched::blocking;
 use crate::sched::g::{G, Switch};
-use crate::sched::m::M;
+use crate::sched::m::{CONTESTED, M};
 use crate::sched::p::{P, PREEMPT};
 use crate::sched::shared::Shared;
 use crate::stack::tls;
@@ -77,8 +78,21 @@ impl Running {
             (*m).enter_runtime();
             (*m).p.load(Acquire)
         };
-        debug_assert!(!p.is_null());
+        if p <= CONTESTED {
+            return Some(Running::enter_without_p(g));
+        }
         Some(Running { g, m, p })
+    }
+
+    /// The P was taken while the goroutine was blocked.
+    #[cold]
+    fn enter_without_p(g: &'static G) -> Running {
+        blocking::reacquire(g);
+        let m = g.m.load(Relaxed);
+        // SAFETY: the M that runs this goroutine now.
+        let p = unsafe { (*m).p.load(Acquire) };
+        debug_assert!(p > CONTESTED);
+        Running { g, m, p }
     }
 
     #[inline]
@@ -101,12 +115,6 @@ impl Running {
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
         self.g.shared()
-    }
-
-    /// Whether the goroutine was in its own code before: only then may it be switched away.
-    #[inline]
-    pub(crate) fn is_outermost(&self) -> bool {
-        self.m().in_runtime.load(Relaxed) == 1
     }
 
     /// Switches to the worker, and leaves the runtime when the goroutine is resumed, perhaps on another M.
@@ -144,5 +152,35 @@ impl Drop for Running {
             self.yield_if_outermost();
         }
         self.g_m().leave_runtime();
+    }
+}
+
+/// While it lives, the thread is in the runtime: if a goroutine runs there, it keeps its P and is not interrupted. Not to
+/// be held over a switch. On a plain thread it does nothing.
+pub(crate) struct NoPreempt(*const M);
+
+impl NoPreempt {
+    #[inline]
+    pub(crate) fn new() -> NoPreempt {
+        let Some(g) = g() else { return NoPreempt(null()) };
+        // SAFETY: the M that runs the goroutine; or, on an M's own stack, the M that has its thread-locals loaded.
+        let m = unsafe { &*g.m.load(Relaxed) };
+        if m.in_runtime.load(Relaxed) > 0 {
+            m.enter_runtime();
+            return NoPreempt(m);
+        }
+        // From outside: with a P, which it may have to wait for.
+        std::mem::forget(Running::enter());
+        NoPreempt(g.m.load(Relaxed))
+    }
+}
+
+impl Drop for NoPreempt {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: no switch since `new`.
+        if let Some(m) = unsafe { self.0.as_ref() } {
+            m.leave_runtime();
+        }
     }
 }

@@ -19,6 +19,8 @@ mod goroutine;
 #[cfg(not(loom))]
 mod info;
 #[cfg(not(loom))]
+mod lock;
+#[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
 mod runtime;
@@ -50,6 +52,7 @@ mod api {
     pub use crate::info::{Info, ThreadLocals};
     pub use crate::metrics::{Metrics, ProcMetrics};
     pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
+    pub use crate::sched::blocking::blocking;
     pub use crate::sched::reason::WaitReason;
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::spawn::{Builder, JoinHandle, go, spawn};

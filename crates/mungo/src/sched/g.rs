@@ -7,23 +7,22 @@
 //! The closure and later the result live in the G itself if they are small. The stack is given to
 //! a G when it first runs.
 //!
-//! | status    | who owns the G           | next                                             |
-//! |-----------|--------------------------|--------------------------------------------------|
-//! | Idle      | the pool, or a spawner   | Runnable                                         |
-//! | Runnable  | a run queue              | Running, by the M that dequeued it               |
-//! | Running   | its M                    | Waiting, Runnable (yield), Dead, Notified        |
-//! | Notified  | its M                    | Running: woken before it had parked              |
-//! | Waiting   | nobody; one waker        | Runnable, by [`notify`](G::notify)               |
-//! | Dead      | its handles              | Idle, when the last handle is gone               |
+//! | status    | who owns the G                      | next                                            |
+//! |-----------|-------------------------------------|-------------------------------------------------|
+//! | Idle      | the pool, or a spawner              | Active                                          |
+//! | Active    | a run queue, or the M that runs it  | Waiting, Dead, Notified                         |
+//! | Notified  | as Active                           | Active: woken before it had parked              |
+//! | Waiting   | nobody; one waker                   | Active, by [`notify`](G::notify)                |
+//! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
 use super::m::M;
 use super::shared::Shared;
 use super::wake::{Wake, WakeState};
+use crate::lock::Lock;
 use crate::scope::ScopeData;
 use crate::stack::Slot;
 use crate::stack::coro::{Coro, Suspender};
 use crate::stack::slab::Class;
-use crate::sys::Lock;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -46,6 +45,8 @@ pub(crate) enum Switch {
     Hungry,
     /// Until somebody wakes it.
     Park,
+    /// To the global queue: its M lost the P while it was blocked.
+    WithoutP,
 }
 
 /// Closures and results up to this size need no allocation.
@@ -90,6 +91,8 @@ pub(crate) struct G {
     pub(crate) reason: AtomicU8,
     /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
     pub(crate) trimmed: AtomicBool,
+    /// It is in a call that it said may block. Its own; read by the monitor.
+    pub(crate) announced: AtomicBool,
 
     // Spawn and end.
     storage: UnsafeCell<Storage>,
@@ -137,6 +140,7 @@ impl G {
             reason: AtomicU8::new(WaitReason::None as u8),
             since_ns: AtomicU64::new(0),
             trimmed: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
         }
@@ -169,7 +173,7 @@ impl G {
         self.join.store(NO_JOINER, Relaxed);
         self.token.store(TOKEN_EMPTY, Relaxed);
         self.refs.store(2, Relaxed);
-        self.state.make_runnable();
+        self.state.make_active();
     }
 
     /// Moves a value into the storage, by a box if it is large.
@@ -435,13 +439,18 @@ pub(crate) mod pool {
         POOL.lock().free.extend(gs);
     }
 
-    /// Shows each G of a runtime that is not idle. Its fields may change meanwhile.
-    pub(crate) fn for_each(shared: *const Shared, mut f: impl FnMut(&G)) {
-        let chunks: Vec<&'static [G]> = POOL.lock().chunks.clone();
-        for g in chunks.into_iter().flatten() {
-            if g.state.is_alive() && g.shared.get() == shared {
-                f(g);
+    /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where to go
+    /// on next time; 0: it was the end. Fields may change meanwhile.
+    pub(crate) fn for_each(shared: *const Shared, start: usize, mut f: impl FnMut(&G) -> bool) -> usize {
+        let mut at = start;
+        loop {
+            let Some(chunk) = POOL.lock().chunks.get(at).copied() else { return 0 };
+            for g in chunk {
+                if g.state.is_alive() && g.shared.get() == shared && !f(g) {
+                    return at;
+                }
             }
+            at += 1;
         }
     }
 }

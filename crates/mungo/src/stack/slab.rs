@@ -13,7 +13,8 @@
 
 use super::guard::{self, Kind, Mapping};
 use super::tls;
-use crate::sys::{Lock, page_size};
+use crate::lock::Lock;
+use crate::sys::page_size;
 use corosensei::stack::{Stack, StackPointer};
 use std::io;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! A point where a fixed number of goroutines wait for each other.
 
 use super::queue::{Node, Queue};
-use super::rt::{Lock, critical};
+use crate::lock::Lock;
 use crate::sched::reason::WaitReason;
 
 /// Lets `n` goroutines or threads wait for each other, again and again. As [`std::sync::Barrier`].
@@ -71,7 +71,7 @@ impl Barrier {
     /// ```
     pub fn wait(&self) -> BarrierWaitResult {
         let node = Node::new(u64::MAX);
-        let mut gate = critical(&self.gate);
+        let mut gate = self.gate.lock();
         gate.arrived += 1;
         if gate.arrived >= self.size {
             gate.arrived = 0;

@@ -2,7 +2,7 @@
 
 use super::mutex::{MutexGuard, RawMutex};
 use super::queue::{Node, Queue};
-use super::rt::{Critical, Lock, critical};
+use crate::lock::{Guard, Lock};
 use crate::sched::reason::WaitReason;
 use crate::sys::clock;
 use lock_api::RawMutex as _;
@@ -185,7 +185,7 @@ impl Condvar {
         if !self.waiting.load(Relaxed) {
             return false;
         }
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         let first = queue.pop();
         self.note(queue);
         first.map(|first| first.wake()).is_some()
@@ -200,7 +200,7 @@ impl Condvar {
         if !self.waiting.load(Relaxed) {
             return 0;
         }
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         let all = queue.pop_all();
         self.note(queue);
         all.wake()
@@ -208,7 +208,7 @@ impl Condvar {
 
     /// Says whether somebody waits, and unlocks. Relaxed is enough: who notifies has held the mutex since the
     /// waiting one gave it up, or else does not know that it waits.
-    fn note(&self, queue: Critical<'_, Queue>) {
+    fn note(&self, queue: Guard<'_, Queue>) {
         self.waiting.store(!queue.is_empty(), Relaxed);
     }
 
@@ -216,7 +216,7 @@ impl Condvar {
         // SAFETY: the guard says that it is locked; it is so again when we return.
         let mutex: &RawMutex = unsafe { MutexGuard::mutex(guard).raw() };
         let node = Node::new(deadline_ns);
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         // SAFETY: it leaves this frame when it was woken or removed.
         unsafe { queue.push_back(&node) };
         self.note(queue);
@@ -224,7 +224,7 @@ impl Condvar {
         unsafe { mutex.unlock() };
         let notified = node.wait(WaitReason::Condvar);
         if !notified {
-            let mut queue = critical(&self.queue);
+            let mut queue = self.queue.lock();
             queue.remove(&node);
             self.note(queue);
         }

@@ -28,7 +28,7 @@
 //! - The word and the queue change together under the queue's lock wherever one says something about the other.
 //! - Exactly one wakes each that waits: who popped its node. Where the clock may end a wait too, both go for a claim.
 //! - Nobody is woken, and no user code runs, under a queue's lock. Queue locks do not nest.
-//! - A goroutine holds such a lock only inside the runtime, where it is not preempted.
+//! - A goroutine that holds such a lock is inside the runtime and not preempted (`lock.rs`).
 //! - A guard of a lock does not leave its goroutine, so that there is a holder whose priority can be raised, one day.
 //!
 //! Rejected: a global table of queues by address (parking_lot, Go's semaphores), which saves 28 bytes a lock and

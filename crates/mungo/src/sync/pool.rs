@@ -9,8 +9,8 @@
 //! a shelf has a bound instead, and `clear` for those who know better. A lock-free deque per P, as Go's: the lock
 //! costs the same two atomic instructions when nobody contends.
 
-use super::rt::{Lock, critical};
 use crate::current::Running;
+use crate::lock::Lock;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -88,7 +88,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
     pub fn try_get(&self) -> Option<T> {
         let shelves = self.shelves.get()?;
         let own = own_shelf(shelves.len());
-        let value = critical(&shelves[own].0).pop();
+        let value = shelves[own].0.lock().pop();
         value.or_else(|| {
             let others = shelves[own + 1..].iter().chain(&shelves[..own]);
             others.filter_map(Shelf::rob).next()
@@ -107,7 +107,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
             (0..crate::num_cpus().next_power_of_two()).map(|_| Shelf(Lock::new(Vec::new()))).collect()
         });
         let own = own_shelf(shelves.len());
-        let mut shelf = critical(&shelves[own].0);
+        let mut shelf = shelves[own].0.lock();
         if shelf.len() < self.bound {
             shelf.push(value);
         } else {
@@ -139,7 +139,7 @@ impl<T, F> Pool<T, F> {
     /// ```
     pub fn clear(&self) {
         for shelf in self.shelves.get().into_iter().flatten() {
-            let values = std::mem::take(&mut *critical(&shelf.0));
+            let values = std::mem::take(&mut *shelf.0.lock());
             drop(values); // user code: not under the lock
         }
     }
@@ -148,7 +148,7 @@ impl<T, F> Pool<T, F> {
 impl<T> Shelf<T> {
     /// Somebody else's shelf: look, and do not wait.
     fn rob(&self) -> Option<T> {
-        super::rt::try_critical(&self.0)?.pop()
+        self.0.try_lock()?.pop()
     }
 }
 

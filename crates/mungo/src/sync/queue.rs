@@ -4,13 +4,10 @@
 //! waits. A waker pops it under the lock, which gives it the right to wake it, and wakes after it has let go too, so
 //! that the lock is held for a few instructions.
 //!
-//! From the moment when a waker can find it until it has parked, a goroutine must not be switched away: so a node of a
-//! goroutine stays in the runtime from its making to its wait.
-//!
 //! A node with a deadline may lie in the queue although its time is over; `pop` passes over it, and its owner takes
 //! it out with [`Queue::remove`] before its frame ends.
 
-use super::rt::{self, Entered, Waiter};
+use super::rt::Waiter;
 use crate::sched::claim::{Claim, WOKEN};
 use crate::sched::reason::WaitReason;
 use std::cell::Cell;
@@ -19,8 +16,6 @@ use std::ptr::{NonNull, null};
 /// One wait of a goroutine or a plain thread.
 pub(crate) struct Node {
     waiter: Waiter,
-    /// Keeps the goroutine from being switched away until it waits. Its own.
-    entered: Cell<Option<Entered>>,
     claim: Claim,
     /// `u64::MAX`: it waits as long as it takes, and the claim is not needed.
     deadline_ns: u64,
@@ -38,7 +33,6 @@ impl Node {
     pub(crate) fn new(deadline_ns: u64) -> Node {
         Node {
             waiter: Waiter::current(),
-            entered: Cell::new(Entered::enter()),
             claim: Claim::new(),
             deadline_ns,
             next: Cell::new(null()),
@@ -50,7 +44,7 @@ impl Node {
 
     /// Waits until it was popped and woken. `false`: the time is over; the node may still be in the queue.
     pub(crate) fn wait(&self, reason: WaitReason) -> bool {
-        rt::wait_until(&self.waiter, self.entered.take(), reason, self.deadline_ns, &self.claim)
+        self.waiter.wait_until(reason, self.deadline_ns, &self.claim)
     }
 }
 

@@ -36,84 +36,18 @@ impl Spin {
 #[cfg(not(loom))]
 mod real {
     use crate::current::Running;
-    use crate::sched::claim::Claim;
-    use crate::sched::park;
+    pub(crate) use crate::lock::Lock;
     pub(crate) use crate::sched::park::Waiter;
-    use crate::sched::reason::WaitReason;
-    pub(crate) use crate::sys::Lock;
-    use crate::sys::{Guard, clock};
-    use std::ops::{Deref, DerefMut};
+    use crate::sys::clock;
+    use std::sync::atomic::Ordering::Relaxed;
     pub(crate) use std::sync::atomic::{AtomicI32, AtomicU32};
-
-    /// A lock held inside the runtime: the holder is not preempted, so that nobody waits for its next time slice.
-    pub(crate) struct Critical<'a, T> {
-        // Dropped in this order: leaving the runtime may switch.
-        guard: Guard<'a, T>,
-        _running: Option<Running>,
-    }
-
-    #[inline]
-    pub(crate) fn critical<T>(lock: &Lock<T>) -> Critical<'_, T> {
-        let running = Running::enter();
-        Critical { guard: lock.lock(), _running: running }
-    }
-
-    /// The same, if the lock is free.
-    pub(crate) fn try_critical<T>(lock: &Lock<T>) -> Option<Critical<'_, T>> {
-        let running = Running::enter();
-        Some(Critical { guard: lock.try_lock()?, _running: running })
-    }
-
-    impl<T> Deref for Critical<'_, T> {
-        type Target = T;
-        #[inline]
-        fn deref(&self) -> &T {
-            &self.guard
-        }
-    }
-
-    impl<T> DerefMut for Critical<'_, T> {
-        #[inline]
-        fn deref_mut(&mut self) -> &mut T {
-            &mut self.guard
-        }
-    }
-
-    /// A goroutine inside the runtime, where it is not switched away.
-    pub(crate) struct Entered(Running);
-
-    impl Entered {
-        /// `None` on a plain thread.
-        #[inline]
-        pub(crate) fn enter() -> Option<Entered> {
-            Running::enter().map(Entered)
-        }
-    }
-
-    /// Waits for `waiter`, the caller's own. `false`: the time is over.
-    pub(crate) fn wait_until(
-        waiter: &Waiter,
-        entered: Option<Entered>,
-        reason: WaitReason,
-        deadline_ns: u64,
-        claim: &Claim,
-    ) -> bool {
-        match entered {
-            None => waiter.wait_until(reason, deadline_ns, claim),
-            Some(Entered(running)) if deadline_ns == u64::MAX => {
-                park::park_entered(running, reason);
-                true
-            }
-            Some(Entered(running)) => crate::time::wait_until(running, reason, deadline_ns, claim),
-        }
-    }
 
     /// Whether a holder may be at work right now while we look: there is another busy P, and nothing to do for ours.
     pub(crate) fn may_spin() -> bool {
         let Some(running) = Running::enter() else { return crate::num_cpus() > 1 };
         let (shared, p) = (running.shared(), running.p());
         let at_rest = shared.counts.idle_ps() + shared.counts.spinning() + 1;
-        at_rest < shared.procs() && p.runq.is_empty() && p.flags.load(std::sync::atomic::Ordering::Relaxed) == 0
+        at_rest < shared.procs() && p.runq.is_empty() && p.flags.load(Relaxed) == 0
     }
 
     pub(crate) fn now_ns() -> u64 {
@@ -128,17 +62,16 @@ mod real {
 
     /// Lets the goroutine run that the caller has just woken: it holds what others wait for.
     pub(crate) fn yield_to_woken() {
-        let Some(running) = Running::enter() else { return };
-        // WHY NOT always: one that is about to park must not switch before, and with shared thread-locals one that
-        // panics must not switch at all.
-        if running.is_outermost() && !std::thread::panicking() {
-            running.suspend(crate::sched::g::Switch::Yield);
+        // WHY NOT always: with shared thread-locals a goroutine that panics must not switch.
+        if crate::current::g().is_some() && !std::thread::panicking() {
+            crate::yield_now();
         }
     }
 }
 
 #[cfg(loom)]
 mod model {
+    use crate::sched::claim::Claim;
     use crate::sched::reason::WaitReason;
     use loom::sync::atomic::AtomicBool;
     pub(crate) use loom::sync::atomic::{AtomicI32, AtomicU32};
@@ -153,10 +86,10 @@ mod model {
         pub(crate) fn new(value: T) -> Lock<T> {
             Lock(Mutex::new(value))
         }
-    }
 
-    pub(crate) fn critical<T>(lock: &Lock<T>) -> MutexGuard<'_, T> {
-        lock.0.lock().unwrap()
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
     }
 
     /// Waits as `sched::park::Waiter` does; the models of that one are in `sched/wake.rs`.
@@ -167,36 +100,21 @@ mod model {
             Waiter(Arc::new((Notify::new(), AtomicBool::new(false))))
         }
 
+        /// In a model time does not pass; `sched/claim.rs` has the model of a deadline.
+        pub(crate) fn wait_until(&self, _: WaitReason, _: u64, _: &Claim) -> bool {
+            let (notify, woken) = &*self.0;
+            while !woken.load(Acquire) {
+                notify.wait(); // loom's may end for no reason
+            }
+            true
+        }
+
         pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
             // SAFETY: alive until it is notified, by the caller.
             let shared = unsafe { this.as_ref() }.0.clone();
             shared.1.store(true, Release);
             shared.0.notify();
         }
-    }
-
-    /// In a model everybody is a plain thread.
-    pub(crate) struct Entered;
-
-    impl Entered {
-        pub(crate) fn enter() -> Option<Entered> {
-            None
-        }
-    }
-
-    /// In a model time does not pass; `sched/claim.rs` has the model of a deadline.
-    pub(crate) fn wait_until(
-        waiter: &Waiter,
-        _: Option<Entered>,
-        _: WaitReason,
-        _: u64,
-        _: &crate::sched::claim::Claim,
-    ) -> bool {
-        let (notify, woken) = &*waiter.0;
-        while !woken.load(Acquire) {
-            notify.wait(); // loom's may end for no reason
-        }
-        true
     }
 
     pub(crate) fn may_spin() -> bool {

@@ -1,7 +1,7 @@
 //! A number of permits.
 
 use super::queue::{Node, PoppedList, Queue};
-use super::rt::{Critical, Lock, critical};
+use crate::lock::{Guard, Lock};
 use crate::sched::reason::WaitReason;
 use crate::sys::clock;
 use std::fmt;
@@ -227,7 +227,7 @@ impl Semaphore {
     fn take_slow(&self, n: usize, deadline_ns: u64) -> bool {
         let node = Node::new(deadline_ns);
         node.word.set(n);
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         // ORDERING: Acquire: somebody may have given permits just now, without this lock, and we go on with them.
         self.state.fetch_or(PARKED, Acquire);
         // SAFETY: it leaves this frame when it was woken, or removed below.
@@ -236,7 +236,7 @@ impl Semaphore {
         if node.wait(WaitReason::Semaphore) {
             return true;
         }
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         queue.remove(&node);
         self.serve(queue); // it may have been in the way of smaller ones
         false
@@ -257,7 +257,7 @@ impl Semaphore {
 
     #[cold]
     fn give_slow(&self, n: usize) {
-        let queue = critical(&self.queue);
+        let queue = self.queue.lock();
         // Those who wait have taken none of them: the sum is bounded by what was given.
         let room = Semaphore::MAX_PERMITS - self.state.load(Relaxed) / ONE;
         if n <= room {
@@ -269,7 +269,7 @@ impl Semaphore {
     }
 
     /// Hands permits to those who wait, in their turn, as far as they go; unlocks.
-    fn serve(&self, mut queue: Critical<'_, Queue>) {
+    fn serve(&self, mut queue: Guard<'_, Queue>) {
         let before = self.state.load(Relaxed) / ONE;
         let mut permits = before;
         let mut served = PoppedList::new();

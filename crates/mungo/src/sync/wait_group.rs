@@ -1,7 +1,7 @@
 //! Waiting for a number of things to be done.
 
 use super::queue::{Node, Queue};
-use super::rt::{Lock, critical};
+use crate::lock::Lock;
 use crate::sched::reason::WaitReason;
 use crate::spawn::{JoinHandle, go};
 use crate::sys::clock;
@@ -206,7 +206,7 @@ impl Inner {
     /// counter rose again, waits for the next zero.
     #[cold]
     fn done_slow(&self) {
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         // ORDERING: Acquire the others' work, Release it to those who look at the counter (`wait`).
         let before =
             self.count.fetch_update(std::sync::atomic::Ordering::AcqRel, Relaxed, |n| n.checked_sub(1));
@@ -227,7 +227,7 @@ impl Inner {
             return true;
         }
         let node = Node::new(deadline_ns);
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         // ORDERING: as above; under the lock, so it cannot come to zero unseen.
         if self.count.load(Acquire) == 0 {
             return true;
@@ -237,7 +237,7 @@ impl Inner {
         drop(queue);
         let woken = node.wait(WaitReason::WaitGroup);
         if !woken {
-            critical(&self.queue).remove(&node);
+            self.queue.lock().remove(&node);
         }
         woken
     }

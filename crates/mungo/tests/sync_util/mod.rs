@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 /// Who does the work.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     Goroutines,
     Threads,
     Mixed,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Goroutines, Kind::Threads, Kind::Mixed];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Goroutines, Kind::Threads, Kind::Mixed];
 
 /// Runs `f(i)` for each `i` below `n`, all at once, by workers of this kind, and returns what they returned.
-pub fn run<T: Send + 'static>(kind: Kind, n: usize, f: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
+pub(crate) fn run<T: Send + 'static>(
+    kind: Kind,
+    n: usize,
+    f: impl Fn(usize) -> T + Send + Sync + 'static,
+) -> Vec<T> {
     enum Worker<T> {
         Goroutine(mungo::JoinHandle<T>),
         Thread(std::thread::JoinHandle<T>),
@@ -38,19 +42,19 @@ pub fn run<T: Send + 'static>(kind: Kind, n: usize, f: impl Fn(usize) -> T + Sen
 }
 
 /// On two Ps at least, whatever machine this is.
-pub fn on_two_procs<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn on_two_procs<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     mungo::Runtime::builder().procs(2).build().unwrap().run(f)
 }
 
 /// xorshift.
-pub struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
         Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -59,7 +63,7 @@ impl Rng {
 }
 
 /// The seed of this run, printed so that a failure can be repeated.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = std::env::var("MUNGO_STRESS_SEED").ok().and_then(|s| s.parse().ok());
     let seed = seed.unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -70,6 +74,6 @@ pub fn seed() -> u64 {
 }
 
 /// Less work without optimisation.
-pub fn scaled(n: usize) -> usize {
+pub(crate) fn scaled(n: usize) -> usize {
     if cfg!(debug_assertions) { n / 10 } else { n }
 }

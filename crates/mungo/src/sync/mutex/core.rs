@@ -25,7 +25,7 @@
 
 use crate::sched::reason::WaitReason;
 use crate::sync::queue::{Node, Queue};
-use crate::sync::rt::{self, AtomicU32, Lock, Spin, critical};
+use crate::sync::rt::{self, AtomicU32, Lock, Spin};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const LOCKED: u32 = 1;
@@ -143,7 +143,7 @@ impl Core {
 
     /// Gets in line, if somebody holds the lock.
     fn enqueue(&self, node: &Node, woken: bool, starving: bool) -> bool {
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         let mut seen = self.state.load(Relaxed);
         while seen & LOCKED != 0 {
             let kept = if woken { seen & !WOKEN } else { seen };
@@ -164,7 +164,7 @@ impl Core {
     /// The time is over, and nobody woke us.
     #[cold]
     fn give_up(&self, node: &Node) {
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         queue.remove(node);
         self.note_if_empty(&queue);
     }
@@ -179,7 +179,7 @@ impl Core {
     /// The lock was given up by the caller, while others wait: one of them shall try.
     #[cold]
     fn wake_first(&self) {
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         let seen = self.state.load(Relaxed);
         if seen & (LOCKED | WOKEN) != 0 || seen & PARKED == 0 {
             return; // somebody else will
@@ -198,7 +198,7 @@ impl Core {
     /// Gives the lock, which the caller holds, to the first in the queue.
     #[cold]
     fn hand_over(&self) {
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         let Some(first) = queue.pop() else {
             // ORDERING: as `unlock`. Nobody can have parked since: we hold the queue.
             self.state.fetch_and(!(LOCKED | PARKED | STARVING), Release);
@@ -222,7 +222,7 @@ impl Core {
 #[cfg(not(loom))]
 impl Drop for Core {
     fn drop(&mut self) {
-        debug_assert!(critical(&self.queue).is_empty(), "a mutex was dropped while somebody waits for it");
+        debug_assert!(self.queue.lock().is_empty(), "a mutex was dropped while somebody waits for it");
     }
 }
 

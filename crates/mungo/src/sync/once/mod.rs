@@ -7,7 +7,7 @@ pub use lazy::LazyLock;
 pub use lock::OnceLock;
 
 use super::queue::Queue;
-use super::rt::{Lock, critical};
+use crate::lock::Lock;
 use crate::sched::reason::WaitReason;
 use crate::sync::queue::Node;
 use std::sync::atomic::{
@@ -151,7 +151,7 @@ impl Once {
     /// Waits for the state to change; `INCOMPLETE` to `RUNNING` is no change to wake up for.
     fn park_while(&self, seen: u32) {
         let node = Node::new(u64::MAX);
-        let mut queue = critical(&self.queue);
+        let mut queue = self.queue.lock();
         let now = self.state.load(Relaxed);
         if now != seen && now != RUNNING {
             return;
@@ -207,7 +207,7 @@ struct Finish<'a> {
 
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
-        let mut queue = critical(&self.once.queue);
+        let mut queue = self.once.queue.lock();
         // ORDERING: Release the work to `is_completed`.
         self.once.state.store(self.to, Release);
         let waiting = queue.pop_all();

@@ -16,7 +16,7 @@
 use crate::sched::reason::WaitReason;
 use crate::sync::mutex::core::Core as Mutex;
 use crate::sync::queue::{Node, Queue};
-use crate::sync::rt::{AtomicI32, Lock, critical};
+use crate::sync::rt::{AtomicI32, Lock};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// More readers than this at once there cannot be.
@@ -145,7 +145,7 @@ impl Core {
     #[cold]
     fn lock_shared_slow(&self) {
         let node = Node::new(u64::MAX);
-        let mut gate = critical(&self.gate);
+        let mut gate = self.gate.lock();
         if gate.permits > 0 {
             gate.permits -= 1;
             return;
@@ -161,7 +161,7 @@ impl Core {
     fn depart(&self) {
         // ORDERING: AcqRel: what the readers did comes before what the writer does.
         if self.departing.fetch_sub(1, AcqRel) == 1 {
-            let mut gate = critical(&self.gate);
+            let mut gate = self.gate.lock();
             let writer = gate.writer.pop();
             gate.departed = writer.is_none();
             drop(gate);
@@ -179,7 +179,7 @@ impl Core {
             return;
         }
         let node = Node::new(u64::MAX);
-        let mut gate = critical(&self.gate);
+        let mut gate = self.gate.lock();
         if std::mem::take(&mut gate.departed) {
             return;
         }
@@ -200,7 +200,7 @@ impl Core {
 
     #[cold]
     fn open_gate(&self, waiting: i32) {
-        let mut gate = critical(&self.gate);
+        let mut gate = self.gate.lock();
         let readers = gate.readers.pop_many(waiting as usize);
         gate.permits += waiting - readers.len() as i32;
         drop(gate);
@@ -257,7 +257,7 @@ mod loom_models {
             others.into_iter().for_each(|t| t.join().unwrap());
             let core = &guarded.0;
             assert_eq!((core.readers.load(Relaxed), core.departing.load(Relaxed)), (0, 0));
-            let gate = critical(&core.gate);
+            let gate = core.gate.lock();
             assert_eq!((gate.permits, gate.departed), (0, false));
         });
     }

@@ -1,10 +1,13 @@
-//! A small mutex for the runtime's own state.
+//! The lock of the runtime's own state. A goroutine that holds it is not preempted.
 //!
-//! WHY NOT `std::sync::Mutex`: its poisoning reads thread-locals, which are not the thread's while a
-//! worker is between two goroutines, and its futex calls are meant to become goroutine-aware one
-//! day. This one touches its word and nothing else, so the preemption handler may take it too.
+//! If it were, every worker that wants the lock would sleep with its P in hand, and the holder would wait for a P. So a
+//! goroutine is in the runtime while it holds one, with a P of its own.
+//!
+//! WHY NOT `std::sync::Mutex`: its poisoning reads thread-locals, which are not the thread's while a worker is between
+//! two goroutines. This one is safe in the preemption handler too, which runs only on threads that hold none.
 
-use super::futex;
+use crate::current::NoPreempt;
+use crate::sys::futex;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{
@@ -36,17 +39,20 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let no_preempt = NoPreempt::new();
         // ORDERING: Acquire pairs with the Release of `Guard::drop`.
         if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
             self.lock_slow();
         }
-        Guard { lock: self }
+        Guard { lock: self, _no_preempt: no_preempt }
     }
 
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let no_preempt = NoPreempt::new();
         // ORDERING: as in `lock`.
-        self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).ok().map(|_| Guard { lock: self })
+        self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
+        Some(Guard { lock: self, _no_preempt: no_preempt })
     }
 
     #[cold]
@@ -75,6 +81,8 @@ impl<T> std::fmt::Debug for Lock<T> {
 /// Holds the lock; unlocks when dropped.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
+    /// Dropped after the lock is free.
+    _no_preempt: NoPreempt,
 }
 
 impl<T> Deref for Guard<'_, T> {
