@@ -106,7 +106,7 @@ impl RuntimeBuilder {
             stack_class: self.stack_size.map_or(Ok(Class::DEFAULT), Class::for_stack)?,
             max_threads: max_threads as u32,
             time_slice_ns: slice.as_nanos() as u64,
-            async_preempt: std::env::var("MUNGO_DEBUG").map_or(true, |v| !v.contains("asyncpreempt=0")),
+            async_preempt: crate::debug_env::get().async_preempt,
         };
         let quota = by_hand.is_none().then_some(watch);
         Ok((config, quota))

@@ -6,6 +6,7 @@
 //! across a switch.
 
 use crate::sched::blocking;
+use crate::sched::bound;
 use crate::sched::g::{G, Switch};
 use crate::sched::m::{CONTESTED, M};
 use crate::sched::p::{P, PREEMPT};
@@ -38,6 +39,13 @@ pub(crate) fn own_tls() -> bool {
             tls::layout().is_ok()
         }
     }
+}
+
+/// With shared thread-locals the count of panics is the thread's: no other goroutine may run there while this one
+/// panics, nor may it go on elsewhere. So it may switch in a `Drop`, but holds on to its thread.
+#[inline]
+pub(crate) fn panic_is_the_threads() -> bool {
+    !own_tls() && std::thread::panicking()
 }
 
 /// The calling goroutine.
@@ -121,11 +129,18 @@ impl Running {
     #[inline]
     pub(crate) fn suspend(self, why: Switch) {
         let g = self.g;
+        let hold = panic_is_the_threads();
+        if hold {
+            bound::lock(&self);
+        }
         std::mem::forget(self);
         // SAFETY: we are this goroutine, and in the runtime.
         unsafe {
             debug_assert_eq!((*g.m.load(Relaxed)).in_runtime.load(Relaxed), 1);
             g.suspend(why);
+            if hold {
+                bound::unlock(g);
+            }
             (*g.m.load(Relaxed)).leave_runtime();
         }
     }
@@ -133,7 +148,7 @@ impl Running {
     /// Suspends if the time slice is over.
     #[cold]
     fn yield_if_outermost(&self) {
-        if self.m().in_runtime.load(Relaxed) == 1 {
+        if self.m().in_runtime.load(Relaxed) == 1 && self.p().take_request() {
             Running { g: self.g, m: self.m, p: self.p }.suspend(Switch::Hungry);
             self.g_m().enter_runtime();
         }

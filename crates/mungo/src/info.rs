@@ -2,6 +2,7 @@
 
 use crate::sched::shared::Shared;
 use crate::stack::tls;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Whose thread-locals a goroutine sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +10,9 @@ use crate::stack::tls;
 pub enum ThreadLocals {
     /// Its own: they migrate with it. `thread_local!`, `errno`, `std::thread::current()` are as in a thread.
     Own,
-    /// Those of the thread that it happens to run on; the reason why.
+    /// Those of the thread that it happens to run on; the reason why. A reference to a thread-local, or a `RefCell`
+    /// borrow of one, must not be held over anything that may switch goroutines. To see a program in this
+    /// mode where it is not needed, run it with `MUNGO_DEBUG=owntls=0`.
     Shared(&'static str),
 }
 
@@ -43,7 +46,7 @@ impl Info {
             procs: shared.procs() as usize,
             cpus: config.decision.cpus,
             cpu_quota: config.decision.quota,
-            procs_source: match config.procs_by_hand {
+            procs_source: match config.procs_by_hand || shared.procs_by_hand.load(Relaxed) {
                 true => "set by hand".to_owned(),
                 false => config.decision.to_string(),
             },

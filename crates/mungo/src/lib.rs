@@ -9,11 +9,15 @@
 //! ```
 
 #[cfg(not(loom))]
+pub mod alloc;
+#[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
 mod cpus;
 #[cfg(not(loom))]
 mod current;
+#[cfg(not(loom))]
+mod debug_env;
 #[cfg(not(loom))]
 mod goroutine;
 #[cfg(not(loom))]

@@ -22,7 +22,7 @@ use super::bound;
 use super::g::{G, Switch};
 use super::m::{CONTESTED, M};
 use super::p::P;
-use crate::current::Running;
+use crate::current::{self, Running};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -98,7 +98,7 @@ pub(crate) fn reacquire(g: &'static G) {
     if m.p_after_contest().is_some() {
         return; // the monitor backed off
     }
-    if g.lock_depth.get() > 0 || bound::owes_ticket(m) {
+    if g.lock_depth.get() > 0 || bound::owes_ticket(m) || current::panic_is_the_threads() {
         // It stays on this thread. It comes back without a P only from a second release, and then queues again.
         while !bound::wait_for_p(m, g) {}
         return;

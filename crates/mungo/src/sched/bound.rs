@@ -87,7 +87,6 @@ fn accept_p(m: &M) -> bool {
     // SAFETY: Ps live as long as the runtime.
     match unsafe { p.as_ref() } {
         Some(p) => {
-            p.next_tick();
             m.take_p(p);
             true
         }

@@ -78,8 +78,8 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
 /// Does what the flags say. `false`: the P is gone.
 #[cold]
 fn obey(m: &'static M, p: &'static P) -> bool {
-    let flags = p.flags.fetch_and(!PREEMPT, Relaxed);
-    if flags & PREEMPT != 0 {
+    let flags = p.flags.load(Relaxed);
+    if flags & PREEMPT != 0 && p.take_request() {
         // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);
@@ -121,7 +121,8 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
 /// Half of somebody's ring, from a random start; in the last round timers and `runnext` too.
 fn steal(m: &'static M, p: &'static P) -> Option<Found> {
     let shared: &Shared = m.shared();
-    let n = shared.procs() as u64;
+    // Those too that shall retire: their owner may not come to it for long.
+    let n = shared.all_ps().count() as u64;
     for round in 0..STEAL_ROUNDS {
         let last = round + 1 == STEAL_ROUNDS;
         let start = m.random();
@@ -150,7 +151,7 @@ fn steal(m: &'static M, p: &'static P) -> Option<Found> {
 fn stop_spinning_with_work(m: &M) {
     m.set_spinning(false);
     // ORDERING: SeqCst in `stop_spinning`: submitters that saw us spin woke nobody; so look after it.
-    if m.shared().counts.stop_spinning() && (m.shared().any_work() || timers_unwatched(m.shared())) {
+    if m.shared().counts.stop_spinning() && (m.shared().any_work() || m.shared().timers_unwatched()) {
         m.shared().wake_one();
     }
 }
@@ -159,12 +160,6 @@ fn drop_spinning(m: &M) {
     if m.is_spinning() {
         stop_spinning_with_work(m);
     }
-}
-
-/// There are timers and no M sleeps for them.
-fn timers_unwatched(shared: &Shared) -> bool {
-    // ORDERING: SeqCst: see `time::add`.
-    shared.sleep_until_ns.load(SeqCst) == u64::MAX && shared.next_timer_ns() != u64::MAX
 }
 
 fn release_p(m: &M, p: &'static P) {
@@ -224,6 +219,10 @@ fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
             _ = shared.sleep_until_ns.compare_exchange(deadline, u64::MAX, SeqCst, Relaxed);
         }
         if woken {
+            if keeper && !m.is_spinning() && shared.timers_unwatched() {
+                // It was woken to run a goroutine, and will not look at the timers for long.
+                shared.wake_one();
+            }
             return accept(m);
         }
         let mut synced = shared.synced.lock();

@@ -455,18 +455,28 @@ pub(crate) mod pool {
     }
 }
 
+/// What the end of a goroutine must do after [`G::complete`].
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Completed {
+    /// Wake this one, who waits for the result.
+    Joiner(NonNull<super::park::Waiter>),
+    /// The handle is gone, and the result is still there: drop it.
+    Detached,
+    Quietly,
+}
+
 impl G {
-    /// Publishes the result to the joiner. Returns the joiner to wake, if one waits.
-    pub(crate) fn complete(&self) -> Option<NonNull<super::park::Waiter>> {
+    /// Publishes the result to the joiner.
+    pub(crate) fn complete(&self) -> Completed {
         // ORDERING: Release the result to the joiner's Acquire; Acquire the joiner's Waiter.
         match self.join.swap(DONE, AcqRel) {
-            NO_JOINER => None,
-            DETACHED => {
-                // SAFETY: the handle is gone, so the result, if `entry::run` did not drop it, is nobody's.
-                unsafe { self.discard_result() };
-                None
+            NO_JOINER => Completed::Quietly,
+            DETACHED if self.has_result() => Completed::Detached,
+            DETACHED => Completed::Quietly,
+            waiter => {
+                NonNull::new(waiter as *mut super::park::Waiter).map_or(Completed::Quietly, Completed::Joiner)
             }
-            waiter => NonNull::new(waiter as *mut super::park::Waiter),
         }
     }
 

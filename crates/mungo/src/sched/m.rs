@@ -114,7 +114,13 @@ impl M {
     pub(crate) fn load_tls_of(&self, g: &G) {
         // First, so that a signal handler on its thread-locals finds the right M.
         g.m.store(std::ptr::from_ref(self).cast_mut(), Relaxed);
-        self.load_tp(g.thread_pointer.get());
+        let tp = g.thread_pointer.get();
+        if tp != self.loaded_tp.get() {
+            // SAFETY: the block of a goroutine that this M owns. It stays marked until another M loads it, so also
+            // while a goroutine's end and the next one's start share the block.
+            unsafe { tls::set_loader(tp, std::ptr::from_ref(self).cast()) };
+            self.load_tp(tp);
+        }
     }
 
     /// Back to the thread's own thread-locals; before a goroutine is published.
@@ -133,6 +139,11 @@ impl M {
             // equal, with shared thread-locals.
             unsafe { tls::set_thread_pointer(tp) };
         }
+    }
+
+    /// The thread's own thread pointer, whichever is loaded.
+    pub(crate) fn own_tp(&self) -> usize {
+        self.own_tp.get()
     }
 
     /// The P that this M owns. By this thread, in the runtime.
@@ -157,6 +168,7 @@ impl M {
     /// Makes `p`, which the caller owns, this M's. By this thread.
     #[inline]
     pub(crate) fn take_p(&self, p: &P) {
+        p.next_tick(); // a new owner, a new slice
         p.m.store(std::ptr::from_ref(self).cast_mut(), Relaxed);
         self.stray.store(false, Relaxed);
         // ORDERING: Release towards the monitor, which reads `p` through `P::m`.

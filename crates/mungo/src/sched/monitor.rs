@@ -10,6 +10,7 @@ use super::shared::Shared;
 use super::watch::{self, Watch};
 use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
+use crate::lock::Lock;
 use crate::stack::overflow::AltStack;
 use crate::stack::slab;
 use crate::sys::{clock, futex};
@@ -28,12 +29,26 @@ const PATIENCE: u32 = 50;
 const IDLE_ROUNDS: u32 = 10;
 /// The longest period while somebody waits for a P, or for a timer.
 const CONCERNED_NS: u64 = 1_000_000;
+/// Naps of a second before it sleeps for long: as many chores as it takes until all stacks are trimmed.
+const NAPS: u32 = 4;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The M's own stack: the scheduler's, and that of TLS destructors of the thread.
 const WORKER_STACK: usize = 256 << 10;
 
 /// Threads of all runtimes of the process; the deadlock detector compares.
 pub(super) static RUNTIME_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// The runtimes whose monitor runs.
+static MONITORED: Lock<Vec<Arc<Shared>>> = Lock::new(Vec::new());
+
+/// A plain thread begins to wait for a goroutine: if nothing moves any more, that makes a deadlock.
+pub(super) fn notice_waiting_thread() {
+    // ORDERING: SeqCst: the thread was counted before; the monitor says "asleep" and looks for a deadlock after.
+    std::sync::atomic::fence(SeqCst);
+    for shared in MONITORED.lock().iter() {
+        shared.monitor.notice_activity();
+    }
+}
 
 /// The part of the monitor that others talk to.
 pub(crate) struct Monitor {
@@ -171,13 +186,42 @@ struct State {
     period_ns: u64,
     quiet: u32,
     idle: u32,
+    naps: u32,
     deadlock: deadlock::Suspicion,
     /// Where the next search for stacks to trim goes on.
     trim_cursor: usize,
 }
 
+/// A short slice of the kernel's fair scheduler: a thread that wants the CPU for a moment gets it at once, even if all CPUs
+/// compute. No privilege needed; older kernels ignore it.
+fn ask_for_short_slices() {
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SHORTEST_SLICE_NS: u64 = 100_000;
+    let size = size_of::<SchedAttr>() as u32;
+    let mut attr =
+        SchedAttr { size, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
+    // SAFETY: reads and writes the calling thread's settings, in the layout of the first version of the structure.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
+            attr.runtime = SHORTEST_SLICE_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+        }
+    }
+}
+
 fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
     wake_on_time();
+    ask_for_short_slices();
     let mut state = State {
         quota,
         watch: Watch::default(),
@@ -185,9 +229,11 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         period_ns: SHORTEST_NS,
         quiet: 0,
         idle: 0,
+        naps: 0,
         deadlock: deadlock::Suspicion::default(),
         trim_cursor: 0,
     };
+    MONITORED.lock().push(shared.clone());
     loop {
         // ORDERING: Acquire pairs with `call`; read before looking, so that no call is missed.
         let calls = shared.monitor.calls.load(Acquire);
@@ -195,6 +241,7 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         shared.monitor.coarse_ns.store(now, Relaxed);
         let mut acted = start_wanted(shared);
         if shared.stopping.load(Relaxed) {
+            MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
             return;
         }
         acted |= state.watch.look(shared, now);
@@ -218,13 +265,15 @@ impl State {
             n if n > PATIENCE => (self.period_ns * 2).min(LONGEST_NS),
             _ => self.period_ns,
         };
-        self.idle = if all_idle(shared) { self.idle + 1 } else { 0 };
+        (self.idle, self.naps) = if all_idle(shared) { (self.idle + 1, self.naps) } else { (0, 0) };
         if self.idle > 1 && self.deadlock.check(shared) {
             return now + LONGEST_NS;
         }
         if self.idle > IDLE_ROUNDS && self.period_ns == LONGEST_NS && !self.watch.is_concerned(shared) {
             self.fall_asleep(shared);
-            return clock::now_ns() + 3600 * SECOND_NS;
+            self.naps += 1;
+            let nap = self.naps <= NAPS || self.trim_cursor != 0;
+            return clock::now_ns() + if nap { SECOND_NS } else { 3600 * SECOND_NS };
         }
         if !self.watch.is_concerned(shared) {
             return now + self.period_ns;
@@ -236,11 +285,10 @@ impl State {
 
     /// Says that it sleeps, and makes sure that nobody has just become busy without telling.
     fn fall_asleep(&mut self, shared: &Arc<Shared>) {
-        self.chores(shared, clock::now_ns());
         // ORDERING: SeqCst: say it, then count: see `notice_activity`.
         shared.monitor.asleep.store(1, SeqCst);
         std::sync::atomic::fence(SeqCst);
-        if !all_idle(shared) {
+        if !all_idle(shared) || self.deadlock.is_new(shared) {
             shared.monitor.call();
         }
     }
@@ -282,7 +330,7 @@ impl State {
         shared.flush_idle_ps();
         slab::trim();
         trim_parked(shared, now, &mut self.trim_cursor);
-        if shared.counts.idle_ps() != 0 && shared.any_work() {
+        if shared.counts.idle_ps() != 0 && (shared.any_work() || shared.timers_unwatched()) {
             shared.wake_one(); // a thread could not be started earlier
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct P {
     pub(crate) runq: RunQueue<G>,
     /// Requests to whoever owns the P; set by the monitor and `set_procs`, cleared by the owner.
     pub(crate) flags: AtomicU32,
+    /// The tick that [`PREEMPT`] is about: on another one the request is stale. Monitor.
+    preempt_tick: AtomicU32,
     /// Preemption signals in a row that found it in libc. Its owner, in the handler.
     pub(crate) spared: AtomicU32,
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
@@ -94,6 +96,7 @@ impl P {
             m: AtomicPtr::new(std::ptr::null_mut()),
             runq: RunQueue::new(),
             flags: AtomicU32::new(0),
+            preempt_tick: AtomicU32::new(0),
             spared: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             timers: TimerHeap::new(),
@@ -114,6 +117,23 @@ impl P {
     pub(crate) unsafe fn core(&self) -> &mut Core {
         // SAFETY: by the caller.
         unsafe { &mut *self.core.get() }
+    }
+
+    /// Monitor: the goroutine that has been on `tick` shall make room.
+    pub(crate) fn ask_to_yield(&self, tick: u32) {
+        self.preempt_tick.store(tick, Relaxed);
+        self.flags.fetch_or(PREEMPT, Relaxed);
+    }
+
+    /// Owner: whether the request is about this tick. Takes it back in either case.
+    #[cold]
+    pub(crate) fn take_request(&self) -> bool {
+        self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
+    }
+
+    /// A request is there, and about this tick.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 
     #[inline]

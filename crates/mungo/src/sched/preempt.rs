@@ -78,10 +78,10 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
         // It ran on without a P after a blocking call: time to queue up.
         None => sleep_without_p(m, g),
         Some(p) if wanted(p, context) => {
-            p.flags.fetch_and(!PREEMPT, Relaxed);
+            p.take_request();
             p.counters.preemptions.add(1);
             m.drop_p();
-            m.shared().hand_off(p);
+            m.shared().pass_on(p);
             sleep_without_p(m, g);
         }
         Some(_) => {} // from outside, or too late
@@ -97,7 +97,7 @@ fn sleep_without_p(m: &M, g: &'static G) {
 
 /// Whether the monitor asked for this P, and now is a good moment.
 fn wanted(p: &P, context: *mut c_void) -> bool {
-    if p.flags.load(Relaxed) & PREEMPT == 0 {
+    if p.flags.load(Relaxed) & PREEMPT == 0 || !p.is_asked() {
         return false;
     }
     /// Looks in a row that may find it in libc.

@@ -146,8 +146,13 @@ impl Shared {
         for p in self.all_ps().skip(n) {
             match synced.idle_ps.iter().position(|q| q.id == p.id) {
                 Some(at) => {
-                    gone.push(synced.idle_ps.swap_remove(at));
+                    let p = synced.idle_ps.swap_remove(at);
                     self.counts.p_left_idle();
+                    // A P may become idle after it was asked to retire: now it has.
+                    p.flags.fetch_and(!RETIRE, Relaxed);
+                    // SAFETY: an idle P belongs to the lock. Not later: somebody else may bring the P back to life.
+                    unsafe { p.core() }.flush();
+                    gone.push(p);
                 }
                 None if (p.id as usize) < old => _ = p.flags.fetch_or(RETIRE, Relaxed),
                 None => {}
@@ -155,8 +160,6 @@ impl Shared {
         }
         drop(synced);
         for p in gone {
-            // SAFETY: taken from the idle list: ours.
-            unsafe { p.core() }.flush();
             p.timers.move_to(&self.p(0).timers);
         }
         for _ in old..n {
@@ -336,16 +339,24 @@ impl Shared {
         m.wake();
     }
 
+    /// The preemption handler gives its P to another M, whatever that finds to do. Nothing is allocated.
+    pub(crate) fn pass_on(&self, p: &'static P) {
+        self.start_m(self.synced.lock(), p, false);
+    }
+
     /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
     pub(crate) fn hand_off(&self, p: &'static P) {
         let mut synced = self.synced.lock();
-        if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
+        if p.flags.load(Relaxed) & RETIRE != 0 {
+            drop(synced);
+            self.retire(p);
+        } else if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
             self.start_m(synced, p, false);
         } else {
             self.put_idle_locked(&mut synced, p);
             drop(synced);
-            // Someone may have pushed between our look and the list.
-            if self.any_work() {
+            // Someone may have pushed between our look and the list. And who goes to sleep here looks at no timers.
+            if self.any_work() || self.timers_unwatched() {
                 self.wake_one();
             }
         }
@@ -364,6 +375,12 @@ impl Shared {
     /// The earliest timer of all Ps.
     pub(crate) fn next_timer_ns(&self) -> u64 {
         self.all_ps().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
+    }
+
+    /// There are timers and no M sleeps for them.
+    pub(crate) fn timers_unwatched(&self) -> bool {
+        // ORDERING: SeqCst: see `time::add`.
+        self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
     }
 
     // ---- counting ----

@@ -27,6 +27,8 @@ const WAKEUP_PREEMPTS_NS: u64 = 1_000_000;
 pub(super) const LATE_TIMER_NS: u64 = 20_000;
 /// A worker in the runtime that does not move for so long waits for a lock that a preempted goroutine may hold.
 const STUCK_NS: u64 = 20_000_000;
+/// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
+const STRAY_COMPUTES_NS: u64 = 1_000_000;
 /// Clocks of goroutines without a P that are read at each look.
 const STRAYS_PER_LOOK: usize = 32;
 
@@ -37,17 +39,25 @@ struct Seen {
     m: *const M,
     /// When this tick was first seen.
     since_ns: u64,
-    /// The thread's CPU clock at the last look; `None`: not read yet.
+    /// The thread's CPU clock at the last look, and when that was; `None`: not read yet.
     cpu_ns: Option<u64>,
+    cpu_at_ns: u64,
 }
 
 /// The monitor's memory.
 #[derive(Default)]
 pub(super) struct Watch {
     seen: Vec<Seen>,
-    /// Ms whose goroutines lost the P, and their CPU clocks.
-    strays: Vec<(&'static M, u64)>,
-    last_look_ns: u64,
+    /// Ms whose goroutines lost the P.
+    strays: Vec<Stray>,
+}
+
+/// An M whose goroutine lost the P.
+struct Stray {
+    m: &'static M,
+    /// When its clock was last read, and what it said.
+    at_ns: u64,
+    cpu_ns: u64,
 }
 
 // SAFETY: the monitor's alone; the pointers are compared or lead to Ms, which live as long as the runtime.
@@ -58,15 +68,15 @@ impl Watch {
     pub(super) fn look(&mut self, shared: &Shared, now: u64) -> bool {
         self.seen.resize(
             shared.all_ps().count(),
-            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None },
+            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, cpu_at_ns: now },
         );
         let mut acted = false;
         for (at, p) in shared.all_ps().enumerate() {
             acted |= self.look_at(shared, p, at, now);
         }
         acted |= self.serve_late_timers(shared, now);
+        acted |= rescue(shared, now);
         self.look_at_strays(now);
-        self.last_look_ns = now;
         acted
     }
 
@@ -75,27 +85,38 @@ impl Watch {
         let m = p.m.load(Acquire);
         let tick = p.tick.load(Relaxed);
         if m.is_null() || tick != seen.tick || !std::ptr::eq(m, seen.m) {
-            *seen = Seen { tick, m, since_ns: now, cpu_ns: None };
+            *seen = Seen { tick, m, since_ns: now, cpu_ns: None, cpu_at_ns: now };
             return false;
         }
         // SAFETY: Ms live as long as the runtime.
         let m: &'static M = unsafe { &*m };
         let ran = now - seen.since_ns;
-        let retiring = p.flags.load(Relaxed) & RETIRE != 0;
-        if !retiring && !somebody_waits(shared, p, now) {
+        let flags = p.flags.load(Relaxed);
+        if flags & RETIRE == 0 && !somebody_waits(shared, p, now) {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
             return self.retake(shared, m, p, now);
         }
-        if ran >= SUSPECT_NS && seems_blocked(seen, m) {
+        if ran < SUSPECT_NS {
+            return false;
+        }
+        let (before, elapsed) = (seen.cpu_ns, now - seen.cpu_at_ns);
+        let Some(cpu) = thread_cpu_ns(m) else { return false };
+        (seen.cpu_ns, seen.cpu_at_ns) = (Some(cpu), now);
+        if before == Some(cpu) && thread_sleeps(m) {
             if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
                 return self.retake(shared, m, p, now);
             }
             return ran >= STUCK_NS && release_preempted(shared);
         }
-        if ran >= shared.config.time_slice_ns {
-            return ask_for(shared, m, p);
+        // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
+        if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
+            p.ask_to_yield(tick);
+            if before.is_some_and(|before| computes(before, cpu, elapsed)) {
+                interrupt_owner(shared, m);
+            }
+            return true;
         }
         false
     }
@@ -104,7 +125,7 @@ impl Watch {
         let Some(p) = blocking::retake(m, p) else { return false };
         p.m.store(std::ptr::null_mut(), Relaxed);
         p.counters.retakes.add(1);
-        self.strays.push((m, thread_cpu_ns(m).unwrap_or(now)));
+        self.strays.push(Stray { m, at_ns: now, cpu_ns: thread_cpu_ns(m).unwrap_or(0) });
         // SAFETY: Ps live as long as the runtime.
         shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
         true
@@ -118,7 +139,7 @@ impl Watch {
         let oldest = |(at, p): &(usize, &P)| (self.seen[*at].since_ns, p.id);
         let running = shared.all_ps().enumerate().filter(|(at, _)| !self.seen[*at].m.is_null());
         let Some((at, p)) = running.min_by_key(oldest) else { return false };
-        let Seen { m, since_ns, .. } = self.seen[at];
+        let Seen { m, since_ns, tick, .. } = self.seen[at];
         if now - since_ns < WAKEUP_PREEMPTS_NS {
             return false;
         }
@@ -133,21 +154,26 @@ impl Watch {
         if list.len() > 0 {
             shared.push_global_front(list);
         }
+        p.ask_to_yield(tick);
         // SAFETY: Ms live as long as the runtime.
-        ask_for(shared, unsafe { &*m }, p)
+        interrupt_owner(shared, unsafe { &*m });
+        true
     }
 
     /// Goroutines that lost their P and compute get the signal that brings them back under one.
     fn look_at_strays(&mut self, now: u64) {
-        self.strays.retain(|(m, _)| m.stray.load(Relaxed));
-        let elapsed = now.saturating_sub(self.last_look_ns);
+        self.strays.retain(|s| s.m.stray.load(Relaxed));
         let turn = self.strays.len().min(STRAYS_PER_LOOK);
-        for (m, cpu) in &mut self.strays[..turn] {
-            let Some(clock) = thread_cpu_ns(m) else { continue };
-            if clock - (*cpu).min(clock) > elapsed / 2 {
-                preempt::interrupt(m);
+        for stray in &mut self.strays[..turn] {
+            let elapsed = now - stray.at_ns;
+            if elapsed < STRAY_COMPUTES_NS {
+                continue;
             }
-            *cpu = clock;
+            let Some(cpu) = thread_cpu_ns(stray.m) else { continue };
+            if computes(stray.cpu_ns, cpu, elapsed) {
+                interrupt(stray.m);
+            }
+            (stray.at_ns, stray.cpu_ns) = (now, cpu);
         }
         self.strays.rotate_left(turn);
     }
@@ -158,6 +184,17 @@ impl Watch {
             || (shared.counts.idle_ps() < shared.procs()
                 && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
     }
+}
+
+/// A P is idle, nobody looks for work, and yet there is some. By the idle protocol this is a moment between two steps of
+/// somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond.
+fn rescue(shared: &Shared, now: u64) -> bool {
+    let late = shared.next_timer_ns().saturating_add(STUCK_NS) <= now;
+    if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || shared.any_work()) {
+        return false;
+    }
+    shared.wake_one();
+    true
 }
 
 /// Somebody wants this P: its own queue, the global one, or one of its timers.
@@ -173,21 +210,23 @@ fn announced(m: &M) -> bool {
     running_g(m).is_some_and(|g| g.announced.load(Relaxed))
 }
 
-/// The CPU clock has not moved since the last look, and the kernel says that the thread sleeps.
-fn seems_blocked(seen: &mut Seen, m: &M) -> bool {
-    let now = thread_cpu_ns(m);
-    let still = now.is_some() && now == seen.cpu_ns;
-    seen.cpu_ns = now;
-    still && thread_sleeps(m)
+/// It has used most of the time since its clock was read: it is not about to block.
+fn computes(before: u64, now: u64, elapsed: u64) -> bool {
+    now.saturating_sub(before) > elapsed / 2
 }
 
-/// Sets the flag that each runtime call looks at, and interrupts code that makes none.
-fn ask_for(shared: &Shared, m: &'static M, p: &P) -> bool {
-    p.flags.fetch_or(PREEMPT, Relaxed);
+/// Interrupts the code of an M that has a P.
+fn interrupt_owner(shared: &Shared, m: &'static M) {
     if shared.config.async_preempt && m.in_runtime.load(Acquire) == 0 && shared.can_start_m() {
+        interrupt(m);
+    }
+}
+
+/// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.
+fn interrupt(m: &M) {
+    if !thread_sleeps(m) {
         preempt::interrupt(m);
     }
-    true
 }
 
 /// Lets preempted goroutines run on without a P: one of them may hold the lock that a worker waits for.

@@ -4,7 +4,7 @@ use super::bound;
 use super::find::{self, Found};
 use super::g::{GPtr, Switch};
 use super::m::M;
-use super::p::{P, PREEMPT};
+use super::p::P;
 use super::park;
 use super::shared::Shared;
 use crate::current;
@@ -65,7 +65,7 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
         Some(Switch::Hungry) => {
             m.load_own_tls();
             p.counters.preemptions.add(1);
-            p.flags.fetch_and(!PREEMPT, Relaxed);
+            p.take_request();
             shared.push_global_one(g);
             shared.wake_one();
             None
@@ -163,6 +163,8 @@ pub(super) fn bury(m: &M, p: &P, g: GPtr) {
     let slot = g.finish();
     let class = slot.class();
     if current::own_tls() {
+        // In one piece: a signal handler that hits the reset must not find half of a pointer.
+        current::set(std::ptr::null());
         // SAFETY: its destructors have run; this thread is perhaps still on the block, and touches no
         // thread-local before it leaves it or the next goroutine starts on it.
         unsafe { slot.reset_tls() };

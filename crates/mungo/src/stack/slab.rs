@@ -35,8 +35,6 @@ const SLAB_MAX: usize = 1024;
 /// Slots start at so many different cache lines: all at the same place would fight for a few cache sets.
 /// TUNED: see the closing numbers in docs; 1000 goroutines that yield.
 const COLOURS: usize = 16;
-/// Thread ids for the C library start above the kernel's largest pid (2^22).
-const FIRST_TID: u32 = 1 << 23;
 
 /// A class of slots: log2 of their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +139,7 @@ impl Slot {
                 let tp = (header as usize - layout.above) & !(layout.align - 1);
                 built.thread_pointer = tp as *mut u8;
                 built.base = (tp - layout.below) & !63;
-                if let Err(e) = layout.create(tp as *mut u8, FIRST_TID + index) {
+                if let Err(e) = layout.create(tp as *mut u8, tls::FIRST_TID + index) {
                     fatal("a goroutine's thread-locals", &e);
                 }
             }
@@ -196,7 +194,7 @@ impl Slot {
     /// Makes the thread block as good as new.
     ///
     /// # Safety
-    /// The goroutine has ended, its destructors have run, and no thread uses this block's thread-locals.
+    /// The goroutine is at its end, its destructors have run, and there is no reference to its thread-locals.
     #[inline]
     pub(crate) unsafe fn reset_tls(&self) {
         if let Ok(layout) = tls::layout() {
