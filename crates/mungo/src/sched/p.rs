@@ -9,7 +9,7 @@ use super::runq::RunQueue;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -39,6 +39,8 @@ pub(crate) struct P {
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
     pub(crate) tick: AtomicU32,
     pub(crate) timers: TimerHeap,
+    /// The tick at which timers were run last. Owner.
+    pub(crate) timer_tick: Cell<u32>,
     pub(crate) counters: Counters,
     core: UnsafeCell<Core>,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Core {
     end_id: u64,
 }
 
-// SAFETY: `core` is used by the P's owner only; the rest is shared by design.
+// SAFETY: `core` and `timer_tick` are used by the P's owner only; the rest is shared by design.
 unsafe impl Sync for P {}
 // SAFETY: as above.
 unsafe impl Send for P {}
@@ -100,6 +102,7 @@ impl P {
             spared: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             timers: TimerHeap::new(),
+            timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,

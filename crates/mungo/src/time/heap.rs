@@ -164,7 +164,10 @@ impl TimerHeap {
             && n < out.len()
         {
             out[n] = match first.who() {
-                Who::Sleeper(g) => Some(g),
+                Who::Sleeper(g) => {
+                    g.prefetch();
+                    Some(g)
+                }
                 Who::Node(node) => node.fire(),
             };
             self.remove_locked(&mut entries, 0);

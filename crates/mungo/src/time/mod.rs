@@ -7,10 +7,12 @@ use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, WaitReason};
 use crate::sched::p::P;
 use crate::sched::park;
+use crate::sched::runq;
 use crate::sched::shared::Shared;
+use crate::sched::wake::Wake;
 use crate::sys::clock;
 use heap::{Action, Node, TimerHeap};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 /// Puts the calling goroutine to sleep for at least `d`; its P runs others meanwhile.
@@ -86,24 +88,45 @@ fn announce(shared: &Shared, first: bool, when_ns: u64) {
     }
 }
 
-/// So many timers are run at once.
-const BATCH: usize = 64;
+/// With so many goroutines in line, the ring is crowded: timers come in one by one.
+const CROWDED: usize = runq::CAPACITY / 2;
 
-/// Runs what is due on `heap`, as far as the ring of `p` has room for it; by an M that owns `p`.
+/// Whether it is the turn of the timers of `p`; for its owner.
 ///
-/// The first goroutine goes next in line: it has waited for its time, the others in the queue only for the P. The rest
-/// go to the back, so that a burst of timers starves nobody.
-pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap, now_ns: u64) {
+/// In a crowd that is so once a tick: a goroutine whose timer was due goes next in line without a tick, then comes one of
+/// the ring, then a timer again. So neither starves the other, and a burst of timers does not flood the global queue.
+#[inline]
+pub(crate) fn is_turn(p: &P) -> bool {
+    let next_ns = p.timers.next_ns();
+    next_ns != u64::MAX
+        && (p.timer_tick.get() != p.tick.load(Relaxed) || !is_crowded(p))
+        && next_ns <= clock::now_ns()
+}
+
+#[inline]
+fn is_crowded(p: &P) -> bool {
+    p.runq.len() >= CROWDED
+}
+
+/// Runs what is due on `heap`, as far as the ring has room; by an M that owns `p`. The first goroutine goes next in line:
+/// it has waited for its time, the others in the queue only for the P. The rest go to the back.
+pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
+    let mut due: [Option<GPtr>; CROWDED] = [None; CROWDED];
+    let room = CROWDED.saturating_sub(p.runq.len()).max(1);
+    let n = heap.take_due(clock::now_ns(), &mut due[..room]);
+    p.timer_tick.set(p.tick.load(Relaxed));
     let mut first = true;
-    while heap.next_ns() <= now_ns {
-        let mut due: [Option<GPtr>; BATCH] = [None; BATCH];
-        let n = heap.take_due(now_ns, &mut due);
-        for g in due.into_iter().take(n).flatten() {
-            park::ready_on(p, shared, g, first);
-            first = false;
+    for g in due.into_iter().take(n).flatten() {
+        if g.notify() == Wake::Enqueue {
+            match std::mem::replace(&mut first, false) {
+                true => park::queue_next(p, shared, g),
+                false => park::queue_back(p, shared, g),
+            }
+            g.prefetch_stack();
         }
-        if n == 0 {
-            break;
-        }
+    }
+    // The caller takes one of them. For the rest one call is enough: who comes and finds work calls the next.
+    if p.runq.len() > 1 || shared.global_len() != 0 || heap.next_ns() <= clock::now_ns() {
+        shared.wake_one();
     }
 }
