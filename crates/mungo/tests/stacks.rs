@@ -48,6 +48,10 @@ fn a_million() {
                 })
             })
             .collect();
+        // Fresh memory may come slowly: be patient as long as there is progress.
+        for part in 1..=10 {
+            wait_until("the next tenth is parked", || parked.load(Relaxed) >= n / 10 * part);
+        }
         wait_until("all are parked", || parked.load(Relaxed) == n);
         assert_eq!(mungo::num_goroutines(), n + 1);
         all.iter().for_each(|h| h.goroutine().unpark());

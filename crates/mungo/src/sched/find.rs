@@ -85,6 +85,8 @@ fn obey(m: &'static M, p: &'static P) -> bool {
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);
         }
+        // SAFETY: this M owns the P.
+        unsafe { p.slice_ended() };
     }
     if flags & RETIRE != 0 {
         drop_spinning(m);
@@ -101,9 +103,15 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
     if time::is_turn(p) {
         time::run_due(p, shared, &p.timers);
     }
-    if global_turn(p)
+    // SAFETY: this M owns the P.
+    let slice_ended = std::mem::take(unsafe { &mut p.core().global_first });
+    if (slice_ended || global_turn(p))
         && let Some(g) = shared.take_global(p, false)
     {
+        if slice_ended {
+            // SAFETY: as above.
+            unsafe { p.core() }.global_tick = p.tick.load(Relaxed);
+        }
         return Some((g, false));
     }
     if let Some((g, inherit)) = p.runq.pop() {

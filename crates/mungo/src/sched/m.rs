@@ -51,6 +51,8 @@ pub(crate) struct M {
     pub(crate) ticket: Ticket,
     /// It sleeps in `sleep`. Written by this thread.
     pub(crate) asleep: AtomicBool,
+    /// Preemption signals in a row that found it in libc. In the handler, on this thread.
+    pub(crate) spared: Cell<u32>,
     /// It sleeps in the preemption handler, holding a goroutine in the middle of its code. Written by this thread.
     pub(crate) in_handler: AtomicBool,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
@@ -81,6 +83,7 @@ impl M {
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
             asleep: AtomicBool::new(false),
+            spared: Cell::new(0),
             in_handler: AtomicBool::new(false),
             doomed: Cell::new(false),
         }

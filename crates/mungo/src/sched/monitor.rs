@@ -308,12 +308,7 @@ fn start_wanted(shared: &Arc<Shared>) -> bool {
         if shared.stopping.load(Relaxed) || start_worker(shared, Some(p), spinning).is_err() {
             // Go on with what there is: the P's goroutines wait in the global queue for the other Ms.
             shared.monitor.failed_starts.fetch_add(1, Relaxed);
-            let mut synced = shared.synced.lock();
-            shared.strand_locked(&mut synced, p);
-            drop(synced);
-            if spinning {
-                _ = shared.counts.stop_spinning();
-            }
+            shared.strand(shared.synced.lock(), p, spinning);
             return any;
         }
     }
