@@ -2,6 +2,7 @@
 
 #[cfg(not(loom))]
 pub(crate) mod bound;
+pub(crate) mod claim;
 #[cfg(not(loom))]
 pub(crate) mod deadlock;
 #[cfg(not(loom))]

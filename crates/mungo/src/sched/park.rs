@@ -3,13 +3,18 @@
 //! A [`Waiter`] stands for whoever is about to block, goroutine or plain thread; it lies on its stack. The
 //! blocking side enqueues it somewhere and calls [`wait`](Waiter::wait); the waking side takes it out of there,
 //! which makes it the only one, and calls [`wake`](Waiter::wake) once.
+//!
+//! A wait with a deadline has a [`Claim`] beside the waiter, because the clock is a second waker that comes from
+//! elsewhere: whoever takes a waiter out of a queue has to take its claim too before it may wake it.
 
+use super::claim::{Claim, TIMED_OUT};
 use super::g::{G, GPtr, Switch, WaitReason};
 use super::global::GList;
 use super::p::P;
 use super::shared::Shared;
 use super::wake::Wake;
 use crate::current::{self, Running};
+use crate::sys::clock;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -17,6 +22,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::thread::Thread;
+use std::time::Duration;
 
 /// Somebody who waits for one wake-up.
 pub(crate) enum Waiter {
@@ -51,6 +57,29 @@ impl Waiter {
         }
     }
 
+    /// Blocks until [`wake`](Self::wake), at the most until `deadline_ns` of the monotonic clock (`u64::MAX`: for ever).
+    /// `false`: the time is over, and nobody will wake this wait any more.
+    ///
+    /// Wakers take `claim` before they wake. After a `false` the waiter may still lie in a queue: the caller takes it
+    /// out, under the lock under which wakers look at it.
+    pub(crate) fn wait_until(&self, reason: WaitReason, deadline_ns: u64, claim: &Claim) -> bool {
+        if deadline_ns == u64::MAX {
+            self.wait(reason);
+            return true;
+        }
+        match self {
+            Waiter::G(g) => crate::time::wait_until(g, reason, deadline_ns, claim),
+            Waiter::Thread { woken, .. } => {
+                if !sleep_thread_until(woken, deadline_ns, claim) {
+                    return false;
+                }
+                // It did not count as sleeping, since the clock would have woken it; undo the waker's count.
+                SLEEPING_THREADS.fetch_add(1, Relaxed);
+                true
+            }
+        }
+    }
+
     /// Ends the wait of `this`, which may be gone as soon as it is woken.
     ///
     /// # Safety
@@ -68,6 +97,22 @@ impl Waiter {
             }
         }
     }
+}
+
+/// `false`: the time is over, and the claim ours.
+fn sleep_thread_until(woken: &AtomicBool, deadline_ns: u64, claim: &Claim) -> bool {
+    // ORDERING: Acquire what the waker did.
+    while !woken.swap(false, Acquire) {
+        let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+        if left_ns != 0 {
+            std::thread::park_timeout(Duration::from_nanos(left_ns));
+        } else if claim.take(TIMED_OUT) {
+            return false;
+        } else {
+            std::thread::park(); // the waker has it and is on its way
+        }
+    }
+    true
 }
 
 /// Parks the calling goroutine until its one wake-up.

@@ -3,6 +3,7 @@
 //! Any M may run what is due on any heap. A node fires under the heap's lock, so that
 //! [`cancel`](Node::cancel) is exact: when it returns, the timer has fired or never will.
 
+use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, TOKEN_EMPTY, TOKEN_PARKED};
 use crate::sys::Lock;
 use std::cell::Cell;
@@ -21,6 +22,8 @@ pub(crate) enum Action {
     Wake,
     /// It goes on unless `unpark` came first.
     UnlessUnparked,
+    /// It goes on unless a waker took the claim first. The claim lies beside the node and lives as long.
+    UnlessClaimed(NonNull<Claim>),
 }
 
 /// A timer.
@@ -66,6 +69,8 @@ impl Node {
             Action::UnlessUnparked => {
                 self.g.token.compare_exchange(TOKEN_PARKED, TOKEN_EMPTY, AcqRel, Relaxed).is_ok()
             }
+            // SAFETY: it lives as long as the node, which is in a heap.
+            Action::UnlessClaimed(claim) => unsafe { claim.as_ref() }.take(TIMED_OUT),
         };
         wake.then_some(self.g)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod heap;
 
 use crate::current::Running;
+use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, WaitReason};
 use crate::sched::park;
 use crate::sched::shared::Shared;
@@ -48,6 +49,19 @@ pub(crate) fn park_until(g: &'static G, deadline_ns: u64) {
     drop(running);
     park::park_current(WaitReason::Park);
     node.cancel();
+}
+
+/// Parks the calling goroutine `g` until a waker or the clock takes `claim`; `false`: it was the clock.
+pub(crate) fn wait_until(g: &G, reason: WaitReason, deadline_ns: u64, claim: &Claim) -> bool {
+    let running = Running::enter().expect("a goroutine");
+    debug_assert!(std::ptr::eq(g, running.g()));
+    let node = Node::new(deadline_ns, heap::Action::UnlessClaimed(claim.into()), g);
+    // SAFETY: cancelled below before the frame ends.
+    unsafe { add(running.shared(), &running.p().timers, &node) };
+    drop(running);
+    park::park_current(reason);
+    node.cancel();
+    claim.winner() != Some(TIMED_OUT)
 }
 
 /// Starts a timer on a P's heap, and wakes who must know.
