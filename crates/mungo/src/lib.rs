@@ -10,6 +10,8 @@
 
 #[cfg(not(loom))]
 mod builder;
+#[cfg_attr(loom, allow(dead_code))]
+pub mod chan;
 #[cfg(not(loom))]
 mod cpus;
 #[cfg(not(loom))]

@@ -68,7 +68,10 @@ impl Waiter {
             return true;
         }
         match self {
-            Waiter::G(g) => crate::time::wait_until(g, reason, deadline_ns, claim),
+            Waiter::G(_) => {
+                let running = Running::enter().expect("a goroutine");
+                crate::time::wait_until(running, reason, deadline_ns, claim)
+            }
             Waiter::Thread { woken, .. } => {
                 if !sleep_thread_until(woken, deadline_ns, claim) {
                     return false;
@@ -117,7 +120,14 @@ fn sleep_thread_until(woken: &AtomicBool, deadline_ns: u64, claim: &Claim) -> bo
 
 /// Parks the calling goroutine until its one wake-up.
 pub(crate) fn park_current(reason: WaitReason) {
-    let running = Running::enter().expect("a goroutine");
+    park_entered(Running::enter().expect("a goroutine"), reason);
+}
+
+/// The same for one who is in the runtime already, and has to be: from the moment when a waker can find it until it has
+/// parked, a goroutine must not be taken off its thread, because a wake-up means something to a running or a waiting
+/// one only. Leaving the runtime in between could end the slice.
+#[inline]
+pub(crate) fn park_entered(running: Running, reason: WaitReason) {
     let g = running.g();
     if g.state.consume_notification() {
         return;

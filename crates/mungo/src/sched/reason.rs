@@ -15,11 +15,25 @@ pub enum WaitReason {
     Scope,
     /// [`sleep`](crate::sleep).
     Sleep,
+    /// A send to a [channel](crate::chan) that is full, or has no receiver waiting.
+    ChanSend,
+    /// A receive from a [channel](crate::chan) that is empty.
+    ChanRecv,
+    /// [`select!`](crate::chan::select!) or [`Select`](crate::chan::Select).
+    Select,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 5] =
-        [WaitReason::None, WaitReason::Park, WaitReason::Join, WaitReason::Scope, WaitReason::Sleep];
+    const ALL: [WaitReason; 8] = [
+        WaitReason::None,
+        WaitReason::Park,
+        WaitReason::Join,
+        WaitReason::Scope,
+        WaitReason::Sleep,
+        WaitReason::ChanSend,
+        WaitReason::ChanRecv,
+        WaitReason::Select,
+    ];
 
     pub(crate) fn from_u8(n: u8) -> WaitReason {
         Self::ALL.get(n as usize).copied().unwrap_or(WaitReason::None)
@@ -33,6 +47,9 @@ impl WaitReason {
             WaitReason::Join => "join",
             WaitReason::Scope => "end of scope",
             WaitReason::Sleep => "sleep",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::ChanRecv => "chan receive",
+            WaitReason::Select => "select",
         }
     }
 }

@@ -43,6 +43,15 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
+    /// The guard again, for one who holds the lock and forgot its guard: many locks at once, in an order of their own.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and no other guard of it is in use.
+    #[inline]
+    pub(crate) unsafe fn assume_held(&self) -> Guard<'_, T> {
+        Guard { lock: self }
+    }
+
     #[cold]
     fn lock_slow(&self) {
         for _ in 0..SPINS {

@@ -36,8 +36,7 @@ pub fn sleep(d: Duration) {
     let node = Node::new(clock::after_ns(d), heap::Action::Wake, running.g());
     // SAFETY: the node stays on this frame until it fired: nobody else wakes this park.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    drop(running);
-    park::park_current(WaitReason::Sleep);
+    park::park_entered(running, WaitReason::Sleep);
 }
 
 /// Waits for `unpark`, at the most until `deadline_ns`. The token is `TOKEN_PARKED`.
@@ -46,20 +45,16 @@ pub(crate) fn park_until(g: &'static G, deadline_ns: u64) {
     let node = Node::new(deadline_ns, heap::Action::UnlessUnparked, g);
     // SAFETY: cancelled below before the frame ends.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    drop(running);
-    park::park_current(WaitReason::Park);
+    park::park_entered(running, WaitReason::Park);
     node.cancel();
 }
 
-/// Parks the calling goroutine `g` until a waker or the clock takes `claim`; `false`: it was the clock.
-pub(crate) fn wait_until(g: &G, reason: WaitReason, deadline_ns: u64, claim: &Claim) -> bool {
-    let running = Running::enter().expect("a goroutine");
-    debug_assert!(std::ptr::eq(g, running.g()));
-    let node = Node::new(deadline_ns, heap::Action::UnlessClaimed(claim.into()), g);
+/// Parks the calling goroutine until a waker or the clock takes `claim`; `false`: it was the clock.
+pub(crate) fn wait_until(running: Running, reason: WaitReason, deadline_ns: u64, claim: &Claim) -> bool {
+    let node = Node::new(deadline_ns, heap::Action::UnlessClaimed(claim.into()), running.g());
     // SAFETY: cancelled below before the frame ends.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    drop(running);
-    park::park_current(reason);
+    park::park_entered(running, reason);
     node.cancel();
     claim.winner() != Some(TIMED_OUT)
 }
