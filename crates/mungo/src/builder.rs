@@ -21,6 +21,8 @@ pub(crate) struct Config {
     pub(crate) stack_class: Class,
     pub(crate) max_threads: u32,
     pub(crate) time_slice_ns: u64,
+    /// Interrupt goroutines that do not call the runtime.
+    pub(crate) async_preempt: bool,
 }
 
 /// Makes a [`Runtime`] to measure.
@@ -104,6 +106,7 @@ impl RuntimeBuilder {
             stack_class: self.stack_size.map_or(Ok(Class::DEFAULT), Class::for_stack)?,
             max_threads: max_threads as u32,
             time_slice_ns: slice.as_nanos() as u64,
+            async_preempt: crate::debug_env::get().async_preempt,
         };
         let quota = by_hand.is_none().then_some(watch);
         Ok((config, quota))

@@ -5,8 +5,10 @@
 //! function that is never inlined, because the compiler may keep the address of a thread-local
 //! across a switch.
 
+use crate::sched::blocking;
+use crate::sched::bound;
 use crate::sched::g::{G, Switch};
-use crate::sched::m::M;
+use crate::sched::m::{CONTESTED, M};
 use crate::sched::p::{P, PREEMPT};
 use crate::sched::shared::Shared;
 use crate::stack::tls;
@@ -37,6 +39,13 @@ pub(crate) fn own_tls() -> bool {
             tls::layout().is_ok()
         }
     }
+}
+
+/// With shared thread-locals the count of panics is the thread's: no other goroutine may run there while this one
+/// panics, nor may it go on elsewhere. So it may switch in a `Drop`, but holds on to its thread.
+#[inline]
+pub(crate) fn panic_is_the_threads() -> bool {
+    !own_tls() && std::thread::panicking()
 }
 
 /// The calling goroutine.
@@ -77,8 +86,21 @@ impl Running {
             (*m).enter_runtime();
             (*m).p.load(Acquire)
         };
-        debug_assert!(!p.is_null());
+        if p <= CONTESTED {
+            return Some(Running::enter_without_p(g));
+        }
         Some(Running { g, m, p })
+    }
+
+    /// The P was taken while the goroutine was blocked.
+    #[cold]
+    fn enter_without_p(g: &'static G) -> Running {
+        blocking::reacquire(g);
+        let m = g.m.load(Relaxed);
+        // SAFETY: the M that runs this goroutine now.
+        let p = unsafe { (*m).p.load(Acquire) };
+        debug_assert!(p > CONTESTED);
+        Running { g, m, p }
     }
 
     #[inline]
@@ -107,19 +129,43 @@ impl Running {
     #[inline]
     pub(crate) fn suspend(self, why: Switch) {
         let g = self.g;
+        let hold = panic_is_the_threads();
+        if hold {
+            bound::lock(&self);
+        }
         std::mem::forget(self);
         // SAFETY: we are this goroutine, and in the runtime.
         unsafe {
             debug_assert_eq!((*g.m.load(Relaxed)).in_runtime.load(Relaxed), 1);
             g.suspend(why);
+            if hold {
+                bound::unlock(g);
+            }
             (*g.m.load(Relaxed)).leave_runtime();
         }
+    }
+
+    /// Stays in the runtime without this proof, for those who want to carry one word only.
+    #[inline]
+    pub(crate) fn leak(self) -> &'static G {
+        std::mem::ManuallyDrop::new(self).g
+    }
+
+    /// The proof again.
+    ///
+    /// # Safety
+    /// The caller is the goroutine that [leaked](Self::leak) it, and takes it back once.
+    #[inline]
+    pub(crate) unsafe fn retrieve(g: &'static G) -> Running {
+        let m = g.m.load(Relaxed);
+        // SAFETY: the M that runs this goroutine, which has been in the runtime since, so its P is its own.
+        Running { g, m, p: unsafe { (*m).p.load(Relaxed) } }
     }
 
     /// Suspends if the time slice is over.
     #[cold]
     fn yield_if_outermost(&self) {
-        if self.m().in_runtime.load(Relaxed) == 1 {
+        if self.m().in_runtime.load(Relaxed) == 1 && self.p().take_request() {
             Running { g: self.g, m: self.m, p: self.p }.suspend(Switch::Hungry);
             self.g_m().enter_runtime();
         }
@@ -138,5 +184,35 @@ impl Drop for Running {
             self.yield_if_outermost();
         }
         self.g_m().leave_runtime();
+    }
+}
+
+/// While it lives, the thread is in the runtime: if a goroutine runs there, it keeps its P and is not interrupted. Not to
+/// be held over a switch. On a plain thread it does nothing.
+pub(crate) struct NoPreempt(*const M);
+
+impl NoPreempt {
+    #[inline]
+    pub(crate) fn new() -> NoPreempt {
+        let Some(g) = g() else { return NoPreempt(null()) };
+        // SAFETY: the M that runs the goroutine; or, on an M's own stack, the M that has its thread-locals loaded.
+        let m = unsafe { &*g.m.load(Relaxed) };
+        if m.in_runtime.load(Relaxed) > 0 {
+            m.enter_runtime();
+            return NoPreempt(m);
+        }
+        // From outside: with a P, which it may have to wait for.
+        std::mem::forget(Running::enter());
+        NoPreempt(g.m.load(Relaxed))
+    }
+}
+
+impl Drop for NoPreempt {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: no switch since `new`.
+        if let Some(m) = unsafe { self.0.as_ref() } {
+            m.leave_runtime();
+        }
     }
 }

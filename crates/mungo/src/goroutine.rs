@@ -2,14 +2,14 @@
 
 use crate::current::{self, Running};
 use crate::sched::bound;
-use crate::sched::g::{GRef, Switch, TOKEN_EMPTY, TOKEN_PARKED, TOKEN_SET, WaitReason};
+use crate::sched::g::{G, GRef, Switch, TOKEN_EMPTY, TOKEN_PARKED, TOKEN_SET, WaitReason};
 use crate::sched::park;
 use crate::sys::clock;
 use crate::time;
 use std::marker::PhantomData;
 use std::sync::atomic::{
     AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 use std::thread::Thread;
 use std::time::Duration;
@@ -111,7 +111,14 @@ pub fn park() {
     if g.token.compare_exchange(TOKEN_EMPTY, TOKEN_PARKED, AcqRel, Acquire).is_ok() {
         park::park_current(WaitReason::Park);
     }
-    g.token.store(TOKEN_EMPTY, Release);
+    take_token(g);
+}
+
+/// Takes the token, whoever set it.
+fn take_token(g: &G) {
+    // ORDERING: Acquire from every `unpark` whose token this takes, not only from the one that woke us: its caller
+    // will not unpark again, so we must see what it did before. A plain store would not.
+    g.token.swap(TOKEN_EMPTY, AcqRel);
 }
 
 /// As [`park`], for at most `timeout`.
@@ -121,7 +128,7 @@ pub fn park_timeout(timeout: Duration) {
     if g.token.compare_exchange(TOKEN_EMPTY, TOKEN_PARKED, AcqRel, Acquire).is_ok() {
         time::park_until(g, clock::after_ns(timeout));
     }
-    g.token.store(TOKEN_EMPTY, Release);
+    take_token(g);
 }
 
 /// Lets others run; the caller goes to the back of its P's queue.

@@ -9,7 +9,9 @@ use crate::stack::tls;
 pub enum ThreadLocals {
     /// Its own: they migrate with it. `thread_local!`, `errno`, `std::thread::current()` are as in a thread.
     Own,
-    /// Those of the thread that it happens to run on; the reason why.
+    /// Those of the thread that it happens to run on; the reason why. A reference to a thread-local, or a `RefCell`
+    /// borrow of one, must not be held over anything that may switch goroutines. To see a program in this
+    /// mode where it is not needed, run it with `MUNGO_DEBUG=owntls=0`.
     Shared(&'static str),
 }
 

@@ -9,6 +9,8 @@
 //! ```
 
 #[cfg(not(loom))]
+pub mod alloc;
+#[cfg(not(loom))]
 mod builder;
 #[cfg_attr(loom, allow(dead_code))]
 pub mod chan;
@@ -17,9 +19,13 @@ mod cpus;
 #[cfg(not(loom))]
 mod current;
 #[cfg(not(loom))]
+mod debug_env;
+#[cfg(not(loom))]
 mod goroutine;
 #[cfg(not(loom))]
 mod info;
+#[cfg(not(loom))]
+mod lock;
 #[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
@@ -50,6 +56,7 @@ mod api {
     pub use crate::info::{Info, ThreadLocals};
     pub use crate::metrics::{Metrics, ProcMetrics};
     pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
+    pub use crate::sched::blocking::blocking;
     pub use crate::sched::reason::WaitReason;
     pub use crate::scope::{Scope, ScopedJoinHandle, scope};
     pub use crate::spawn::{Builder, JoinHandle, go, spawn};

@@ -46,6 +46,8 @@ pub struct ProcMetrics {
     pub yields: u64,
     /// Times that a goroutine lost the P at the end of its slice.
     pub preemptions: u64,
+    /// Times that it was taken from a goroutine that blocked its thread.
+    pub retakes: u64,
     /// Looks into other Ps' queues.
     pub steal_attempts: u64,
     /// Looks that found something.
@@ -89,6 +91,7 @@ impl ProcMetrics {
             parks: c.parks.get(),
             yields: c.yields.get(),
             preemptions: c.preemptions.get(),
+            retakes: c.retakes.get(),
             steal_attempts: c.steal_attempts.get(),
             steals: c.steals.get(),
             overflows: c.overflows.get(),

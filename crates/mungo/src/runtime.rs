@@ -74,6 +74,8 @@ impl Runtime {
     pub(crate) fn start(config: Config, quota: Option<QuotaWatch>) -> io::Result<Runtime> {
         crate::current::own_tls(); // decide before the first goroutine asks
         crate::stack::overflow::install();
+        crate::sched::preempt::install();
+        crate::sched::blocking::can_retake();
         let shared = Shared::new(config)?;
         monitor::start(&shared, quota)?;
         Ok(Runtime { shared })

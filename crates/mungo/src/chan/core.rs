@@ -5,14 +5,17 @@
 //! in this order: nobody is woken under the lock, nobody looks at an old sign after the unlock.
 //!
 //! Whoever holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and stays there
-//! until it has parked: see [`park_entered`](crate::sched::park::park_entered).
+//! until it has parked: see [`park_running`](crate::sched::park::park_running).
 
 use super::queue::{Ending, Node, Operation, Outcome, Queue, WakeList};
 use crate::current::Running;
+use crate::lock::RawLock;
 use crate::sched::claim::Claim;
+use crate::sched::g::G;
 use crate::sched::park::{self, Waiter};
 use crate::sched::reason::WaitReason;
-use crate::sys::{Guard, Lock, clock};
+use crate::sys::clock;
+use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -30,13 +33,29 @@ const SIGNS: u32 = CAN_RECV | CAN_SEND;
 /// The rest of [`Core::signs`] counts how often they changed.
 const ONE_CHANGE: u32 = 4;
 
-/// The caller, inside the runtime if it is a goroutine.
-pub(crate) struct Entered(pub(super) Option<Running>);
+/// The caller, inside the runtime if it is a goroutine. One word, because it is passed around on the fast path.
+pub(crate) struct Entered(Option<&'static G>);
 
 impl Entered {
     #[inline]
     pub(super) fn now() -> Entered {
-        Entered(Running::enter())
+        Entered(Running::enter().map(Running::leak))
+    }
+
+    /// `None` on a plain thread.
+    #[inline]
+    fn into_running(self) -> Option<Running> {
+        let g = std::mem::ManuallyDrop::new(self).0?;
+        // SAFETY: leaked in `now`, by this goroutine; retrieved here or by `drop`.
+        Some(unsafe { Running::retrieve(g) })
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        drop(self.0.map(|g| unsafe { Running::retrieve(g) }));
     }
 }
 
@@ -61,7 +80,8 @@ impl Limit {
 
 /// A channel without its values.
 pub(crate) struct Core {
-    lock: Lock<State>,
+    lock: RawLock,
+    state: UnsafeCell<State>,
     /// `CAN_RECV`, `CAN_SEND`, and how often they changed; for those who look without the lock. Written under it.
     signs: AtomicU32,
     /// Places in the buffer; `usize::MAX` if there is no limit.
@@ -124,7 +144,8 @@ impl Core {
         };
         let signs = if capacity == 0 { 0 } else { CAN_SEND };
         Core {
-            lock: Lock::new(state),
+            lock: RawLock::new(),
+            state: UnsafeCell::new(state),
             signs: AtomicU32::new(signs),
             capacity,
             senders: AtomicUsize::new(1),
@@ -136,7 +157,8 @@ impl Core {
     /// (WHY NOT by lifetime: who parks gives up both at once).
     #[inline]
     pub(super) fn lock<'a>(&'a self, _entered: &Entered) -> Locked<'a> {
-        Locked { core: self, state: ManuallyDrop::new(self.lock.lock()), wakes: WakeList::new() }
+        self.lock.lock();
+        Locked { core: self, wakes: WakeList::new() }
     }
 
     /// The lock again, of one who holds it and [leaked](Locked::leak) it.
@@ -144,9 +166,7 @@ impl Core {
     /// # Safety
     /// The caller holds the lock, and no other `Locked` of it is in use.
     pub(super) unsafe fn assume_locked(&self) -> Locked<'_> {
-        // SAFETY: by the caller.
-        let state = unsafe { self.lock.assume_held() };
-        Locked { core: self, state: ManuallyDrop::new(state), wakes: WakeList::new() }
+        Locked { core: self, wakes: WakeList::new() }
     }
 
     /// What would not block, and a number that changes whenever that does.
@@ -252,8 +272,8 @@ fn is_over(deadline_ns: u64) -> bool {
 impl Operation {
     /// Of the caller.
     pub(super) fn current(entered: &Entered, exclusive: bool) -> Operation {
-        let waiter = match &entered.0 {
-            Some(running) => Waiter::G(running.g().into()),
+        let waiter = match entered.0 {
+            Some(g) => Waiter::G(g.into()),
             None => Waiter::current(),
         };
         Operation { claim: Claim::new(), exclusive, waiter }
@@ -261,8 +281,8 @@ impl Operation {
 
     /// Blocks until somebody won the claim and woke us, or the clock did.
     pub(super) fn wait(&self, entered: Entered, reason: WaitReason, deadline_ns: u64) -> Outcome {
-        match entered.0 {
-            Some(running) if deadline_ns == u64::MAX => park::park_entered(running, reason),
+        match entered.into_running() {
+            Some(running) if deadline_ns == u64::MAX => park::park_running(running, reason),
             Some(running) => _ = crate::time::wait_until(running, reason, deadline_ns, &self.claim),
             None => _ = self.waiter.wait_until(reason, deadline_ns, &self.claim),
         }
@@ -273,16 +293,21 @@ impl Operation {
 /// Holds a channel's lock.
 pub(crate) struct Locked<'a> {
     core: &'a Core,
-    state: ManuallyDrop<Guard<'a, State>>,
     /// Woken after the unlock.
     pub(super) wakes: WakeList,
 }
 
 impl Locked<'_> {
+    #[inline]
+    fn parts(&mut self) -> (&mut State, &mut WakeList) {
+        // SAFETY: the lock is held, and there is one `Locked` of it.
+        (unsafe { &mut *self.core.state.get() }, &mut self.wakes)
+    }
+
     /// What is possible now.
     #[inline]
     pub(super) fn signs(&self) -> u32 {
-        let s = &**self.state;
+        let s = &**self;
         let over = s.closed | s.abandoned;
         let recv = s.len != 0 || over || !s.senders.is_empty();
         let send = over || s.len + s.reserved < self.core.capacity || !s.receivers.is_empty();
@@ -305,20 +330,20 @@ impl Locked<'_> {
     /// Watchers are there only while the channel is not ready, so it is enough to look when that changes.
     #[inline]
     fn tell_watchers(&mut self, signs: u32) {
-        let state = &mut **self.state;
+        let (state, wakes) = self.parts();
         if signs & CAN_RECV != 0 {
-            state.recv_watchers.claim_all(Ending::Done, &mut self.wakes);
+            state.recv_watchers.claim_all(Ending::Done, wakes);
         }
         if signs & CAN_SEND != 0 {
-            state.send_watchers.claim_all(Ending::Done, &mut self.wakes);
+            state.send_watchers.claim_all(Ending::Done, wakes);
         }
     }
 
     /// Everybody who waits here goes on, disconnected.
     pub(super) fn end_all_waits(&mut self) {
-        let state = &mut **self.state;
-        state.senders.claim_all(Ending::Closed, &mut self.wakes);
-        state.receivers.claim_all(Ending::Closed, &mut self.wakes);
+        let (state, wakes) = self.parts();
+        state.senders.claim_all(Ending::Closed, wakes);
+        state.receivers.claim_all(Ending::Closed, wakes);
     }
 
     /// A sender without a value wants to be selected. `None`: it would block.
@@ -346,14 +371,16 @@ impl Deref for Locked<'_> {
     type Target = State;
     #[inline]
     fn deref(&self) -> &State {
-        &self.state
+        // SAFETY: the lock is held, and there is one `Locked` of it.
+        unsafe { &*self.core.state.get() }
     }
 }
 
 impl DerefMut for Locked<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
+        // SAFETY: as above.
+        unsafe { &mut *self.core.state.get() }
     }
 }
 
@@ -361,8 +388,8 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         self.publish();
-        // SAFETY: not used any more.
-        unsafe { ManuallyDrop::drop(&mut self.state) };
+        // SAFETY: held since `lock`.
+        unsafe { self.core.lock.unlock() };
         self.wakes.wake_all();
     }
 }

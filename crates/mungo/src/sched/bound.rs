@@ -1,84 +1,138 @@
-//! A goroutine that is bound to its thread: `lock_os_thread`.
+//! One mechanism for a goroutine that stays on its thread.
 //!
-//! The G stays on its M, and the P moves on. Whoever picks such a G from a queue hands its P to that
-//! M and goes to sleep itself (Go's `startlockedm`). The M sleeps while its goroutine is parked or queued.
+//! `lock_os_thread`, and a goroutine preempted by a signal: the G stays on its M, and the P moves on. Whoever later picks
+//! such a G from a queue hands its P to that M and goes to sleep itself (Go's `startlockedm`). The M sleeps while its
+//! goroutine is parked or queued; its [`Ticket`](super::ticket::Ticket) says for what.
 
 use super::find::Found;
-use super::g::{GPtr, Switch};
+use super::g::{G, GPtr, Switch};
 use super::m::M;
 use super::p::P;
+use super::ticket::{Dequeued, Wait};
+use crate::current::Running;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// A bound goroutine was dequeued by `m`. If it is another M's, that one gets the P. `false`: `m` has no P now.
+/// A bound goroutine was dequeued by `m`, a worker with a P. `true`: run it here.
 #[cold]
 pub(crate) fn may_run(m: &'static M, g: GPtr) -> bool {
     let home = g.bound.load(Relaxed);
     if std::ptr::eq(home, m) {
         return true;
     }
+    // SAFETY: an M that a goroutine is bound to does not end before it is unbound.
+    let home = unsafe { &*home };
+    if home.ticket.dequeued() == Dequeued::Void {
+        return false;
+    }
     m.load_own_tls();
     let p = m.p().expect("a worker with a goroutine has a P");
-    m.p.store(null_mut(), Relaxed);
-    // SAFETY: an M that a goroutine is bound to waits for it and does not end.
-    m.shared.hand_to(unsafe { &*home }, p, false);
+    m.drop_p();
+    m.shared().hand_to(home, p, false);
     false
 }
 
 /// A bound goroutine came back to its M: publish it, give the P away, sleep until its turn.
 /// Returns the same goroutine, or `None` when it ended.
 #[cold]
-pub(crate) fn came_back(m: &'static M, p: &P, g: GPtr, why: Option<Switch>) -> Option<Found> {
+pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<Found> {
     m.load_own_tls();
-    let shared = &m.shared;
+    let p = m.p().expect("a bound goroutine waits for its P before it switches");
+    // The M will sleep for it; whoever wakes the goroutine queues it.
+    let wait = m.ticket.wait();
+    debug_assert_eq!(wait, Wait::Queue);
     match why {
         None => {
-            // It ends while bound, and takes its thread along: who knows what it did to it.
-            m.doomed.set(true);
-            g.bound.store(null_mut(), Relaxed);
-            g.lock_depth.set(0);
-            super::worker::bury(m, p, g);
-            m.p.store(null_mut(), Relaxed);
-            // SAFETY: Ps live as long as the runtime.
-            shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
+            _ = m.ticket.dequeued();
+            end(m, p, g);
             return None;
         }
         Some(Switch::Park) => {
             p.counters.parks.add(1);
             if !g.state.park() {
-                g.state.make_runnable();
+                _ = m.ticket.dequeued();
                 return Some((g, true));
             }
         }
-        Some(Switch::Yield | Switch::Hungry) => {
+        Some(_) => {
             p.counters.yields.add(1);
-            g.state.make_runnable();
             // To the global queue, not to the ring: the P goes elsewhere.
-            shared.push_global_one(g);
+            m.shared().push_global_one(g);
         }
     }
-    m.p.store(null_mut(), Relaxed);
-    // SAFETY: Ps live as long as the runtime.
-    shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
+    give_p_away(m, p);
     m.sleep(None);
-    // ORDERING: Acquire: the waker left the P.
-    let p = m.next_p.swap(null_mut(), Acquire);
-    debug_assert!(!p.is_null(), "only a P wakes a bound goroutine's M");
-    m.p.store(p, Relaxed);
+    accept_p(m);
     Some((g, false))
 }
 
+/// It ends while bound, and takes its thread along: who knows what it did to it.
+fn end(m: &'static M, p: &'static P, g: GPtr) {
+    m.doomed.set(true);
+    g.bound.store(null_mut(), Relaxed);
+    g.lock_depth.set(0);
+    super::worker::bury(m, p, g);
+    give_p_away(m, p);
+}
+
+fn give_p_away(m: &M, p: &'static P) {
+    m.drop_p();
+    m.shared().hand_off(p);
+}
+
+/// Takes the P that a waker left. `false`: there is none, the monitor let the goroutine run without.
+fn accept_p(m: &M) -> bool {
+    // ORDERING: Acquire: pairs with the waker's word.
+    let p = m.next_p.swap(null_mut(), Acquire);
+    // SAFETY: Ps live as long as the runtime.
+    match unsafe { p.as_ref() } {
+        Some(p) => {
+            m.take_p(p);
+            true
+        }
+        None => false,
+    }
+}
+
+/// An entry of this M's goroutine is in a queue still.
+pub(crate) fn owes_ticket(m: &M) -> bool {
+    m.ticket.is_owed()
+}
+
+/// A goroutine without a P queues up and sleeps with its thread. In the runtime or in the preemption handler. Returns
+/// `false` if the monitor let it run without a P.
+pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
+    g.bound.store(std::ptr::from_ref(m).cast_mut(), Relaxed);
+    if m.ticket.wait() == Wait::Queue {
+        m.shared().push_global_one(g.into());
+        m.shared().wake_one();
+    }
+    m.sleep(None);
+    if !accept_p(m) {
+        // The entry in the queue still leads to this M: the goroutine stays bound until that is resolved.
+        m.stray.store(true, Relaxed);
+        return false;
+    }
+    unbind_unless_locked(g);
+    true
+}
+
+/// No queue holds the goroutine, so it is bound only if it asked for it.
+pub(crate) fn unbind_unless_locked(g: &G) {
+    if g.lock_depth.get() == 0 {
+        g.bound.store(null_mut(), Relaxed);
+    }
+}
+
 /// Binds the calling goroutine to its M, or counts one more.
-pub(crate) fn lock(running: &crate::current::Running) {
+pub(crate) fn lock(running: &Running) {
     let g = running.g();
     g.lock_depth.set(g.lock_depth.get() + 1);
     g.bound.store(std::ptr::from_ref(running.m()).cast_mut(), Relaxed);
 }
 
 /// Undoes one [`lock`].
-pub(crate) fn unlock(g: &super::g::G) {
+pub(crate) fn unlock(g: &G) {
     g.lock_depth.set(g.lock_depth.get() - 1);
-    if g.lock_depth.get() == 0 {
-        g.bound.store(null_mut(), Relaxed);
-    }
+    unbind_unless_locked(g);
 }

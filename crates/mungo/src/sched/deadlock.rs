@@ -58,6 +58,7 @@ fn nothing_will_happen(shared: &Shared) -> bool {
         && !shared.any_work()
         && shared.synced.lock().wanted.is_empty()
         && shared.live() > 0
+        && shared.all_ms_sleep()
         && RUNTIME_THREADS.load(Relaxed) == shared.threads.load(Relaxed)
 }
 
@@ -75,7 +76,10 @@ fn report(shared: &Shared) -> ! {
         let waited_ms = now.saturating_sub(g.since_ns.load(Relaxed)) / 1_000_000;
         lines.push((
             g.id.load(Relaxed),
-            format!("goroutine {} [waiting: {}, {waited_ms} ms]", describe(g), g.wait_reason()),
+            match g.state.is_waiting() {
+                true => format!("goroutine {} [waiting: {}, {waited_ms} ms]", describe(g), g.wait_reason()),
+                false => format!("goroutine {} [runnable]", describe(g)),
+            },
         ));
     });
     lines.sort();

@@ -1,7 +1,7 @@
 //! The first and last frames of a goroutine.
 
-use super::g::{DETACHED, G, Switch};
-use super::park::Waiter;
+use super::g::{Completed, DETACHED, G, Switch};
+use super::park;
 use crate::current::{self, Running};
 use crate::stack::coro::Suspender;
 use std::any::Any;
@@ -50,17 +50,17 @@ where
 
 /// Publishes the end. Not generic, not inlined into each goroutine's code.
 fn end(g: &G) {
-    let had_result = g.has_result();
-    let joiner = g.complete();
-    // The handle was dropped at the last moment and left the result to us: its drop may have used thread-locals.
-    if had_result && !g.has_result() && joiner.is_none() && current::own_tls() {
-        // SAFETY: still on this goroutine, at its end. Nobody took the result: it was detached.
-        unsafe { g.slot().expect("a running goroutine has a stack").run_tls_destructors() };
-    }
+    let joiner = match g.complete() {
+        Completed::Joiner(joiner) => Some(joiner),
+        Completed::Quietly => None,
+        Completed::Detached => {
+            drop_late(g);
+            None
+        }
+    };
     let running = Running::enter().expect("a goroutine");
     if let Some(joiner) = joiner {
-        // SAFETY: it is ours by the swap in `complete`.
-        unsafe { Waiter::wake(joiner) };
+        park::ready_joiner(&running, joiner);
     }
     // SAFETY: a scope waits until each of its goroutines has left it.
     if let Some(scope) = unsafe { g.scope.get().as_ref() } {
@@ -68,6 +68,26 @@ fn end(g: &G) {
     }
     // The coroutine ends inside the runtime: its worker goes on from there.
     std::mem::forget(running);
+}
+
+/// The handle was dropped at the last moment and left the result to us. Its drop may use thread-locals, and those
+/// are gone: they begin anew, for the result alone.
+#[cold]
+fn drop_late(g: &G) {
+    let slot = g.slot().filter(|_| current::own_tls());
+    // SAFETY: still on this goroutine, at its end: no frame refers to a thread-local. Nobody took the result, nor can
+    // anybody.
+    unsafe {
+        if let Some(slot) = slot {
+            current::set(std::ptr::null()); // nobody for a while: a signal finds a plain thread
+            slot.reset_tls();
+            current::set(g);
+        }
+        g.discard_result();
+        if let Some(slot) = slot {
+            slot.run_tls_destructors();
+        }
+    }
 }
 
 unsafe fn drop_result<T>(g: &G) {

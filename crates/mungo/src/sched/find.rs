@@ -24,7 +24,7 @@ fn own(g: *mut G) -> GPtr {
 /// The next goroutine of this P, without a lock: `None` means "look properly".
 #[inline]
 pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
-    if p.flags.load(Relaxed) != 0 || (global_turn(p) && shared.global_len() != 0) || timer_is_due(p) {
+    if p.flags.load(Relaxed) != 0 || (shared.global_len() != 0 && global_turn(p)) || timer_is_due(p) {
         return None;
     }
     p.runq.pop().map(|(g, inherit)| (own(g), inherit))
@@ -45,7 +45,7 @@ fn timer_is_due(p: &P) -> bool {
 ///
 /// The M is on its own thread-locals. It has a P when this is called or sleeps until it gets one.
 pub(crate) fn runnable(m: &'static M) -> Option<Found> {
-    let shared: &Shared = &m.shared;
+    let shared: &Shared = m.shared();
     loop {
         if m.doomed.get() {
             return None;
@@ -56,7 +56,6 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
             }
             continue;
         };
-        let p: &'static P = extend(p);
         if p.flags.load(Relaxed) != 0 && !obey(m, p) {
             continue;
         }
@@ -76,26 +75,20 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
     }
 }
 
-/// Ps live as long as the runtime, which each M holds.
-fn extend(p: &P) -> &'static P {
-    // SAFETY: as said.
-    unsafe { &*std::ptr::from_ref(p) }
-}
-
 /// Does what the flags say. `false`: the P is gone.
 #[cold]
 fn obey(m: &'static M, p: &'static P) -> bool {
-    let flags = p.flags.fetch_and(!PREEMPT, Relaxed);
-    if flags & PREEMPT != 0 {
+    let flags = p.flags.load(Relaxed);
+    if flags & PREEMPT != 0 && p.take_request() {
         // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
-        if let Err(overflow) = p.runq.demote_next() {
-            super::park::spill(p, &m.shared, overflow);
+        if let Err(full) = p.runq.demote_next() {
+            super::park::spill(p, m.shared(), full);
         }
     }
     if flags & RETIRE != 0 {
         drop_spinning(m);
-        m.p.store(null_mut(), Relaxed);
-        m.shared.retire(p);
+        m.drop_p();
+        m.shared().retire(p);
         return false;
     }
     true
@@ -103,7 +96,7 @@ fn obey(m: &'static M, p: &'static P) -> bool {
 
 /// All sources once.
 fn look(m: &'static M, p: &'static P) -> Option<Found> {
-    let shared: &Shared = &m.shared;
+    let shared: &Shared = m.shared();
     if timer_is_due(p) {
         crate::time::run_due(p, shared, &p.timers, clock::now_ns());
     }
@@ -127,8 +120,9 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
 
 /// Half of somebody's ring, from a random start; in the last round timers and `runnext` too.
 fn steal(m: &'static M, p: &'static P) -> Option<Found> {
-    let shared: &Shared = &m.shared;
-    let n = shared.procs() as u64;
+    let shared: &Shared = m.shared();
+    // Those too that shall retire: their owner may not come to it for long.
+    let n = shared.all_ps().count() as u64;
     for round in 0..STEAL_ROUNDS {
         let last = round + 1 == STEAL_ROUNDS;
         let start = m.random();
@@ -157,8 +151,8 @@ fn steal(m: &'static M, p: &'static P) -> Option<Found> {
 fn stop_spinning_with_work(m: &M) {
     m.set_spinning(false);
     // ORDERING: SeqCst in `stop_spinning`: submitters that saw us spin woke nobody; so look after it.
-    if m.shared.counts.stop_spinning() && (m.shared.any_work() || timers_unwatched(&m.shared)) {
-        m.shared.wake_one();
+    if m.shared().counts.stop_spinning() && (m.shared().any_work() || m.shared().timers_unwatched()) {
+        m.shared().wake_one();
     }
 }
 
@@ -168,23 +162,17 @@ fn drop_spinning(m: &M) {
     }
 }
 
-/// There are timers and no M sleeps for them.
-fn timers_unwatched(shared: &Shared) -> bool {
-    // ORDERING: SeqCst: see `time::add`.
-    shared.sleep_until_ns.load(SeqCst) == u64::MAX && shared.next_timer_ns() != u64::MAX
-}
-
 fn release_p(m: &M, p: &'static P) {
-    m.p.store(null_mut(), Relaxed);
-    let mut synced = m.shared.synced.lock();
-    m.shared.put_idle_locked(&mut synced, p);
+    m.drop_p();
+    let mut synced = m.shared().synced.lock();
+    m.shared().put_idle_locked(&mut synced, p);
     drop(synced);
     drop_spinning(m);
 }
 
 /// Nothing found: gives the P up, looks once more, sleeps. `Some(None)`: the runtime stops.
 fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
-    let shared: &Shared = &m.shared;
+    let shared: &Shared = m.shared();
     let mut synced = shared.synced.lock();
     if p.flags.load(Relaxed) != 0 {
         return None; // obey first
@@ -194,7 +182,7 @@ fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
         drop_spinning(m);
         return Some(Some((g, false)));
     }
-    m.p.store(null_mut(), Relaxed);
+    m.drop_p();
     shared.put_idle_locked(&mut synced, p);
     drop(synced);
 
@@ -205,7 +193,7 @@ fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
         if shared.any_work()
             && let Some(p) = shared.take_idle_p()
         {
-            m.p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
+            m.take_p(p);
             m.set_spinning(true);
             shared.counts.must_spin();
             return None;
@@ -220,7 +208,7 @@ fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
 /// Sleeps on the list of idle Ms, until it is given a P, or takes one when the first timer is due.
 /// `false`: the runtime stops, or there are more idle Ms than anybody needs.
 fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
-    let shared: &Shared = &m.shared;
+    let shared: &Shared = m.shared();
     let Some(deadline) = join_sleepers(m, first_timer_ns) else { return false };
     loop {
         let keeper = deadline != u64::MAX;
@@ -231,6 +219,10 @@ fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
             _ = shared.sleep_until_ns.compare_exchange(deadline, u64::MAX, SeqCst, Relaxed);
         }
         if woken {
+            if keeper && !m.is_spinning() && shared.timers_unwatched() {
+                // It was woken to run a goroutine, and will not look at the timers for long.
+                shared.wake_one();
+            }
             return accept(m);
         }
         let mut synced = shared.synced.lock();
@@ -255,7 +247,7 @@ fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
 
 /// Gets on the list. Returns when to get up for a timer (`u64::MAX`: another M does), or `None` to end.
 fn join_sleepers(m: &'static M, first_timer_ns: u64) -> Option<u64> {
-    let shared: &Shared = &m.shared;
+    let shared: &Shared = m.shared();
     let mut synced = shared.synced.lock();
     if shared.stopping.load(Relaxed) {
         return None;
@@ -273,18 +265,23 @@ fn join_sleepers(m: &'static M, first_timer_ns: u64) -> Option<u64> {
 
 /// A timer is due: run it, with any idle P. If none is idle, the Ps are awake and look for themselves.
 fn take_p_for_timers(m: &M) {
-    if let Some(p) = m.shared.take_idle_p() {
-        m.p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
+    if let Some(p) = m.shared().take_idle_p() {
+        m.take_p(p);
         m.set_spinning(true);
-        m.shared.counts.must_spin();
+        m.shared().counts.must_spin();
     }
 }
 
 /// Takes the P that the waker left. `false`: there is none, the runtime stops.
-fn accept(m: &M) -> bool {
-    let p = m.next_p.swap(null_mut(), Acquire);
-    m.p.store(p, Relaxed);
-    !p.is_null()
+pub(super) fn accept(m: &M) -> bool {
+    // SAFETY: Ps live as long as the runtime. ORDERING: Acquire: pairs with the waker's word.
+    match unsafe { m.next_p.swap(null_mut(), Acquire).as_ref() } {
+        Some(p) => {
+            m.take_p(p);
+            true
+        }
+        None => false,
+    }
 }
 
 /// So long an idle M waits for work before it ends, if there are more than [`KEEP_IDLE`].

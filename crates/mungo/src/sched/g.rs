@@ -7,23 +7,22 @@
 //! The closure and later the result live in the G itself if they are small. The stack is given to
 //! a G when it first runs.
 //!
-//! | status    | who owns the G           | next                                             |
-//! |-----------|--------------------------|--------------------------------------------------|
-//! | Idle      | the pool, or a spawner   | Runnable                                         |
-//! | Runnable  | a run queue              | Running, by the M that dequeued it               |
-//! | Running   | its M                    | Waiting, Runnable (yield), Dead, Notified        |
-//! | Notified  | its M                    | Running: woken before it had parked              |
-//! | Waiting   | nobody; one waker        | Runnable, by [`notify`](G::notify)               |
-//! | Dead      | its handles              | Idle, when the last handle is gone               |
+//! | status    | who owns the G                      | next                                            |
+//! |-----------|-------------------------------------|-------------------------------------------------|
+//! | Idle      | the pool, or a spawner              | Active                                          |
+//! | Active    | a run queue, or the M that runs it  | Waiting, Dead, Notified                         |
+//! | Notified  | as Active                           | Active: woken before it had parked              |
+//! | Waiting   | nobody; one waker                   | Active, by [`notify`](G::notify)                |
+//! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
 use super::m::M;
 use super::shared::Shared;
 use super::wake::{Wake, WakeState};
+use crate::lock::Lock;
 use crate::scope::ScopeData;
 use crate::stack::Slot;
 use crate::stack::coro::{Coro, Suspender};
 use crate::stack::slab::Class;
-use crate::sys::Lock;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -46,6 +45,8 @@ pub(crate) enum Switch {
     Hungry,
     /// Until somebody wakes it.
     Park,
+    /// To the global queue: its M lost the P while it was blocked.
+    WithoutP,
 }
 
 /// Closures and results up to this size need no allocation.
@@ -62,7 +63,8 @@ pub(crate) const TOKEN_EMPTY: u32 = 0;
 pub(crate) const TOKEN_SET: u32 = 1;
 pub(crate) const TOKEN_PARKED: u32 = 2;
 
-/// A goroutine.
+/// A goroutine. The first two cache lines are what a switch touches.
+#[repr(C, align(64))]
 pub(crate) struct G {
     pub(crate) state: WakeState,
     /// Handles, and one for the runtime while it is alive.
@@ -71,36 +73,40 @@ pub(crate) struct G {
     pub(crate) m: AtomicPtr<M>,
     /// The thread pointer of its slot; 0 with shared thread-locals. Owner of the G.
     pub(crate) thread_pointer: Cell<usize>,
-    /// Next in the global queue or in a list of free Gs. Owner of the list.
-    pub(crate) link: Cell<*mut G>,
-    coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
-    suspender: Cell<MaybeUninit<Suspender<Switch>>>,
+    /// The M that it is bound to, or null: see `sched/bound.rs`.
+    pub(crate) bound: AtomicPtr<M>,
     /// Its stack, from the first run to the end. Owner of the G.
     slot: Cell<Option<Slot>>,
     /// Lowest address in use while it is suspended. Written before each suspension.
     pub(crate) saved_sp: Cell<usize>,
+    suspender: Cell<MaybeUninit<Suspender<Switch>>>,
+    pub(crate) shared: Cell<*const Shared>,
+    coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
+    /// Coarse time of the last park or wake-up.
+    pub(crate) since_ns: AtomicU64,
+    /// Next in the global queue or in a list of free Gs. Owner of the list.
+    pub(crate) link: Cell<*mut G>,
+    pub(crate) join: AtomicUsize,
+    pub(crate) token: AtomicU32,
+    pub(crate) reason: AtomicU8,
+    /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
+    pub(crate) trimmed: AtomicBool,
+    /// It is in a call that it said may block. Its own; read by the monitor.
+    pub(crate) announced: AtomicBool,
+
+    // Spawn and end.
+    storage: UnsafeCell<Storage>,
     entry: Cell<Option<unsafe fn(&G)>>,
     /// How to drop what lies in `storage` after the end, if it is still there.
     drop_result: Cell<Option<unsafe fn(&G)>>,
-    storage: UnsafeCell<Storage>,
-    pub(crate) join: AtomicUsize,
-    pub(crate) token: AtomicU32,
-    /// The M that it is bound to, or null: see `sched/bound.rs`.
-    pub(crate) bound: AtomicPtr<M>,
-    /// How often `lock_os_thread` was called. Its own.
-    pub(crate) lock_depth: Cell<u32>,
-    pub(crate) shared: Cell<*const Shared>,
-    pub(crate) id: AtomicU64,
-    pub(crate) class: Cell<Class>,
-    pub(crate) place: AtomicPtr<Location<'static>>,
-    pub(crate) reason: AtomicU8,
-    /// Coarse time of the last park or wake-up.
-    pub(crate) since_ns: AtomicU64,
-    /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
-    pub(crate) trimmed: AtomicBool,
-    name: Cell<Option<Arc<str>>>,
     /// The scope that waits for it, or null. Set before it runs.
     pub(crate) scope: Cell<*const ScopeData>,
+    pub(crate) id: AtomicU64,
+    pub(crate) place: AtomicPtr<Location<'static>>,
+    name: Cell<Option<Arc<str>>>,
+    pub(crate) class: Cell<Class>,
+    /// How often `lock_os_thread` was called. Its own.
+    pub(crate) lock_depth: Cell<u32>,
 }
 
 // SAFETY: the cells belong to whoever owns the G (see the table); the rest are atomics.
@@ -134,6 +140,7 @@ impl G {
             reason: AtomicU8::new(WaitReason::None as u8),
             since_ns: AtomicU64::new(0),
             trimmed: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
         }
@@ -166,7 +173,7 @@ impl G {
         self.join.store(NO_JOINER, Relaxed);
         self.token.store(TOKEN_EMPTY, Relaxed);
         self.refs.store(2, Relaxed);
-        self.state.make_runnable();
+        self.state.make_active();
     }
 
     /// Moves a value into the storage, by a box if it is large.
@@ -432,29 +439,44 @@ pub(crate) mod pool {
         POOL.lock().free.extend(gs);
     }
 
-    /// Shows each G of a runtime that is not idle. Its fields may change meanwhile.
-    pub(crate) fn for_each(shared: *const Shared, mut f: impl FnMut(&G)) {
-        let chunks: Vec<&'static [G]> = POOL.lock().chunks.clone();
-        for g in chunks.into_iter().flatten() {
-            if g.state.is_alive() && g.shared.get() == shared {
-                f(g);
+    /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where to go
+    /// on next time; 0: it was the end. Fields may change meanwhile.
+    pub(crate) fn for_each(shared: *const Shared, start: usize, mut f: impl FnMut(&G) -> bool) -> usize {
+        let mut at = start;
+        loop {
+            let Some(chunk) = POOL.lock().chunks.get(at).copied() else { return 0 };
+            for g in chunk {
+                if g.state.is_alive() && g.shared.get() == shared && !f(g) {
+                    return at;
+                }
             }
+            at += 1;
         }
     }
 }
 
+/// What the end of a goroutine must do after [`G::complete`].
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Completed {
+    /// Wake this one, who waits for the result.
+    Joiner(NonNull<super::park::Waiter>),
+    /// The handle is gone, and the result is still there: drop it.
+    Detached,
+    Quietly,
+}
+
 impl G {
-    /// Publishes the result to the joiner. Returns the joiner to wake, if one waits.
-    pub(crate) fn complete(&self) -> Option<NonNull<super::park::Waiter>> {
+    /// Publishes the result to the joiner.
+    pub(crate) fn complete(&self) -> Completed {
         // ORDERING: Release the result to the joiner's Acquire; Acquire the joiner's Waiter.
         match self.join.swap(DONE, AcqRel) {
-            NO_JOINER => None,
-            DETACHED => {
-                // SAFETY: the handle is gone, so the result, if `entry::run` did not drop it, is nobody's.
-                unsafe { self.discard_result() };
-                None
+            NO_JOINER => Completed::Quietly,
+            DETACHED if self.has_result() => Completed::Detached,
+            DETACHED => Completed::Quietly,
+            waiter => {
+                NonNull::new(waiter as *mut super::park::Waiter).map_or(Completed::Quietly, Completed::Joiner)
             }
-            waiter => NonNull::new(waiter as *mut super::park::Waiter),
         }
     }
 

@@ -7,24 +7,30 @@
 use super::g::G;
 use super::p::P;
 use super::shared::Shared;
+use super::ticket::Ticket;
+use crate::lock::Lock;
 use crate::stack::tls;
 use crate::sys::futex;
 use std::cell::Cell;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
+
+/// `M::p` while the monitor tries to take the P. Written by the monitor under `M::retake`, and never left behind.
+pub(crate) const CONTESTED: *mut P = std::ptr::without_provenance_mut(1);
 
 /// An OS thread of the runtime.
 #[repr(align(128))]
 pub(crate) struct M {
     pub(crate) id: u32,
-    pub(crate) shared: Arc<Shared>,
+    shared: *const Shared,
+    /// Its kernel thread id.
+    pub(crate) tid: AtomicI32,
     /// Depth of runtime calls. Written by this thread; read by the monitor and by signal handlers on this thread.
     pub(crate) in_runtime: AtomicU32,
-    /// The P that it owns, or null.
+    /// The P that it owns, or null, or [`CONTESTED`].
     pub(crate) p: AtomicPtr<P>,
     /// The goroutine that it runs, or null. Written by this thread.
     pub(crate) g: AtomicPtr<G>,
@@ -38,6 +44,15 @@ pub(crate) struct M {
     own_tp: Cell<usize>,
     loaded_tp: Cell<usize>,
     rng: Cell<u64>,
+    /// Held by the monitor while it tries to take the P, and by this thread when it finds the P gone.
+    pub(crate) retake: Lock<()>,
+    /// Its goroutine lost the P by `retake` or by `Ticket::release`, and has not got one since.
+    pub(crate) stray: AtomicBool,
+    pub(crate) ticket: Ticket,
+    /// It sleeps in `sleep`. Written by this thread.
+    pub(crate) asleep: AtomicBool,
+    /// It sleeps in the preemption handler, holding a goroutine in the middle of its code. Written by this thread.
+    pub(crate) in_handler: AtomicBool,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
 }
@@ -48,10 +63,11 @@ unsafe impl Send for M {}
 unsafe impl Sync for M {}
 
 impl M {
-    pub(crate) fn new(id: u32, shared: Arc<Shared>) -> M {
+    pub(crate) fn new(id: u32, shared: *const Shared) -> M {
         M {
             id,
             shared,
+            tid: AtomicI32::new(0),
             in_runtime: AtomicU32::new(1),
             p: AtomicPtr::new(null_mut()),
             g: AtomicPtr::new(null_mut()),
@@ -61,12 +77,33 @@ impl M {
             own_tp: Cell::new(0),
             loaded_tp: Cell::new(0),
             rng: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(id) << 32 | 1)),
+            retake: Lock::new(()),
+            stray: AtomicBool::new(false),
+            ticket: Ticket::new(),
+            asleep: AtomicBool::new(false),
+            in_handler: AtomicBool::new(false),
             doomed: Cell::new(false),
         }
     }
 
+    /// A new thread takes over the M of one that ended.
+    pub(crate) fn revive(&self) {
+        self.in_runtime.store(1, Relaxed);
+        self.wake_word.store(0, Relaxed);
+        self.doomed.set(false);
+    }
+
+    /// The runtime, which outlives its Ms.
+    #[inline]
+    pub(crate) fn shared(&self) -> &'static Shared {
+        // SAFETY: each worker thread holds a count; nobody asks an M whose thread ended for anything.
+        unsafe { &*self.shared }
+    }
+
     /// Called once, on the M's own thread.
     pub(crate) fn adopt_thread(&self) {
+        // SAFETY: no memory involved.
+        self.tid.store(unsafe { libc::gettid() }, Relaxed);
         let tp = if tls::layout().is_ok() { tls::thread_pointer() } else { 0 };
         self.own_tp.set(tp);
         self.loaded_tp.set(tp);
@@ -75,7 +112,15 @@ impl M {
     /// Moves the thread to the thread-locals of `g`, which this M owns.
     #[inline(always)]
     pub(crate) fn load_tls_of(&self, g: &G) {
-        self.load_tp(g.thread_pointer.get());
+        // First, so that a signal handler on its thread-locals finds the right M.
+        g.m.store(std::ptr::from_ref(self).cast_mut(), Relaxed);
+        let tp = g.thread_pointer.get();
+        if tp != self.loaded_tp.get() {
+            // SAFETY: the block of a goroutine that this M owns. It stays marked until another M loads it, so also
+            // while a goroutine's end and the next one's start share the block.
+            unsafe { tls::set_loader(tp, std::ptr::from_ref(self).cast()) };
+            self.load_tp(tp);
+        }
     }
 
     /// Back to the thread's own thread-locals; before a goroutine is published.
@@ -96,11 +141,47 @@ impl M {
         }
     }
 
-    /// The P that this M owns. To be asked while in the runtime.
+    /// The thread's own thread pointer, whichever is loaded.
+    pub(crate) fn own_tp(&self) -> usize {
+        self.own_tp.get()
+    }
+
+    /// The P that this M owns. By this thread, in the runtime.
     #[inline]
-    pub(crate) fn p(&self) -> Option<&P> {
-        // SAFETY: Ps live as long as `shared`.
+    pub(crate) fn p(&self) -> Option<&'static P> {
+        let p = self.p.load(Acquire);
+        if p == CONTESTED {
+            return self.p_after_contest();
+        }
+        // SAFETY: Ps live as long as the runtime, which each worker holds.
+        unsafe { p.as_ref() }
+    }
+
+    /// The monitor tries to take the P; it will find us in the runtime and put it back, or has just succeeded.
+    #[cold]
+    pub(crate) fn p_after_contest(&self) -> Option<&'static P> {
+        let _excluded = self.retake.lock();
+        // SAFETY: as `p`. Under the lock it is not contested.
         unsafe { self.p.load(Acquire).as_ref() }
+    }
+
+    /// Makes `p`, which the caller owns, this M's. By this thread.
+    #[inline]
+    pub(crate) fn take_p(&self, p: &P) {
+        p.next_tick(); // a new owner, a new slice
+        p.m.store(std::ptr::from_ref(self).cast_mut(), Relaxed);
+        self.stray.store(false, Relaxed);
+        // ORDERING: Release towards the monitor, which reads `p` through `P::m`.
+        self.p.store(std::ptr::from_ref(p).cast_mut(), Release);
+    }
+
+    /// The P is no more this M's; the caller gives it to somebody. By this thread, in the runtime.
+    #[inline]
+    pub(crate) fn drop_p(&self) {
+        if let Some(p) = self.p() {
+            p.m.store(null_mut(), Relaxed);
+        }
+        self.p.store(null_mut(), Relaxed);
     }
 
     // ORDERING: `in_runtime` is written by this thread alone. The compiler fences keep the order towards signal
@@ -119,18 +200,22 @@ impl M {
 
     /// Sleeps until [`wake`](Self::wake), or until the deadline (`false`).
     pub(crate) fn sleep(&self, deadline_ns: Option<u64>) -> bool {
-        loop {
+        self.asleep.store(true, Relaxed);
+        let woken = loop {
             // ORDERING: Acquire what the waker wrote: `next_p`, `spinning`.
             if self.wake_word.swap(0, Acquire) == 1 {
-                return true;
+                break true;
             }
             if !futex::wait(&self.wake_word, 0, deadline_ns) {
-                return self.wake_word.swap(0, Acquire) == 1;
+                break self.wake_word.swap(0, Acquire) == 1;
             }
-        }
+        };
+        self.asleep.store(false, Relaxed);
+        woken
     }
 
     pub(crate) fn wake(&self) {
+        self.asleep.store(false, Relaxed); // it will not be found asleep from here on
         // ORDERING: Release `next_p` and `spinning` to the sleeper.
         self.wake_word.store(1, Release);
         futex::wake(&self.wake_word, 1);

@@ -1,6 +1,8 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(not(loom))]
+pub(crate) mod blocking;
+#[cfg(not(loom))]
 pub(crate) mod bound;
 pub(crate) mod claim;
 #[cfg(not(loom))]
@@ -23,11 +25,16 @@ pub(crate) mod p;
 #[cfg(not(loom))]
 pub(crate) mod park;
 #[cfg(not(loom))]
+pub(crate) mod preempt;
+#[cfg(not(loom))]
 pub(crate) mod reason;
 pub(crate) mod runq;
 #[cfg(not(loom))]
 pub(crate) mod shared;
+pub(crate) mod ticket;
 pub(crate) mod wake;
+#[cfg(not(loom))]
+pub(crate) mod watch;
 #[cfg(not(loom))]
 pub(crate) mod worker;
 

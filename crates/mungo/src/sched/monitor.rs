@@ -5,8 +5,9 @@
 //! It looks every 20 µs when things happen, up to every 10 ms when they do not, and sleeps when all Ps are idle.
 
 use super::m::M;
-use super::p::{P, PREEMPT};
+use super::p::P;
 use super::shared::Shared;
+use super::watch::{self, Watch};
 use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
 use crate::stack::overflow::AltStack;
@@ -25,6 +26,8 @@ const LONGEST_NS: u64 = 10_000_000;
 const PATIENCE: u32 = 50;
 /// Rounds of [`LONGEST_NS`] with all Ps idle before it goes to sleep.
 const IDLE_ROUNDS: u32 = 10;
+/// The longest period while somebody waits for a P, or for a timer.
+const CONCERNED_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The M's own stack: the scheduler's, and that of TLS destructors of the thread.
 const WORKER_STACK: usize = 256 << 10;
@@ -111,96 +114,168 @@ fn uncount(shared: &Shared) {
 
 /// Starts a worker thread, with a P or to sleep until it gets one.
 fn start_worker(shared: &Arc<Shared>, p: Option<&'static P>, spinning: bool) -> io::Result<()> {
-    let mut synced = shared.synced.lock();
-    let id = synced.next_m_id;
-    synced.next_m_id += 1;
-    drop(synced);
-    let m = Arc::new(M::new(id, shared.clone()));
+    let m = shared.make_m();
     m.set_spinning(spinning);
     m.next_p.store(p.map_or(std::ptr::null_mut(), |p| std::ptr::from_ref(p).cast_mut()), Relaxed);
-    shared.synced.lock().ms.push(m.clone());
-    let for_thread = m.clone();
-    let started = start_thread(shared, format!("mungo-m{id}"), move || {
+    let held = shared.clone();
+    let started = start_thread(shared, format!("mungo-m{}", m.id), move || {
+        wake_on_time();
         let alt_stack = AltStack::new();
-        worker::main(for_thread);
+        worker::main(m);
         drop(alt_stack);
+        held.bury_m(m);
     });
-    if started.is_err() {
-        shared.synced.lock().ms.retain(|other| !Arc::ptr_eq(other, &m));
+    started.inspect_err(|_| shared.bury_m(m))
+}
+
+/// Timers of this thread are not to be late by the usual 50 µs.
+fn wake_on_time() {
+    // SAFETY: a setting of the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+impl Shared {
+    fn make_m(&self) -> &'static M {
+        let mut synced = self.synced.lock();
+        let id = synced.next_m_id;
+        synced.next_m_id += 1;
+        let m = match synced.dead_ms.pop() {
+            Some(m) => {
+                m.revive();
+                m
+            }
+            None => {
+                let m = Box::new(M::new(id, self));
+                // SAFETY: freed with the runtime, which each thread that uses it holds.
+                let this: &'static M = unsafe { &*std::ptr::from_ref(&*m) };
+                synced.all_ms.push(m);
+                this
+            }
+        };
+        synced.ms.push(m);
+        m
     }
-    started
+
+    fn bury_m(&self, m: &'static M) {
+        let mut synced = self.synced.lock();
+        synced.ms.retain(|other| !std::ptr::eq(*other, m));
+        synced.dead_ms.push(m);
+    }
 }
 
 /// What the monitor remembers from look to look.
-struct Watch {
+struct State {
     quota: Option<QuotaWatch>,
-    /// Per P: the tick last seen, and since when.
-    ticks: Vec<(u32, u64)>,
+    watch: Watch,
     next_chores_ns: u64,
+    period_ns: u64,
     quiet: u32,
     idle: u32,
     deadlock: deadlock::Suspicion,
+    /// Where the next search for stacks to trim goes on.
+    trim_cursor: usize,
+}
+
+/// A short slice of the kernel's fair scheduler: a thread that wants the CPU for a moment gets it at once, even if all CPUs
+/// compute. No privilege needed; older kernels ignore it.
+fn ask_for_short_slices() {
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SHORTEST_SLICE_NS: u64 = 100_000;
+    let size = size_of::<SchedAttr>() as u32;
+    let mut attr =
+        SchedAttr { size, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
+    // SAFETY: reads and writes the calling thread's settings, in the layout of the first version of the structure.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
+            attr.runtime = SHORTEST_SLICE_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+        }
+    }
 }
 
 fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
-    let now = clock::now_ns();
-    let mut watch = Watch {
+    wake_on_time();
+    ask_for_short_slices();
+    let mut state = State {
         quota,
-        ticks: Vec::new(),
-        next_chores_ns: now + SECOND_NS,
+        watch: Watch::default(),
+        next_chores_ns: clock::now_ns() + SECOND_NS,
+        period_ns: SHORTEST_NS,
         quiet: 0,
         idle: 0,
         deadlock: deadlock::Suspicion::default(),
+        trim_cursor: 0,
     };
-    let mut period = SHORTEST_NS;
     loop {
         // ORDERING: Acquire pairs with `call`; read before looking, so that no call is missed.
         let calls = shared.monitor.calls.load(Acquire);
         let now = clock::now_ns();
         shared.monitor.coarse_ns.store(now, Relaxed);
-        let mut news = start_wanted(shared);
+        let mut acted = start_wanted(shared);
         if shared.stopping.load(Relaxed) {
             return;
         }
-        news |= watch.check_slices(shared, now);
-        if now >= watch.next_chores_ns {
-            watch.next_chores_ns = now + SECOND_NS;
-            watch.chores(shared, now);
+        acted |= state.watch.look(shared, now);
+        if now >= state.next_chores_ns {
+            state.next_chores_ns = now + SECOND_NS;
+            state.chores(shared, now);
         }
-        watch.quiet = if news { 0 } else { watch.quiet + 1 };
-        period = match watch.quiet {
-            0 => SHORTEST_NS,
-            n if n > PATIENCE => (period * 2).min(LONGEST_NS),
-            _ => period,
-        };
-        watch.idle = if all_idle(shared) { watch.idle + 1 } else { 0 };
-        let deadline = if watch.idle > 1 && watch.deadlock.check(shared) {
-            now + LONGEST_NS
-        } else if watch.idle > IDLE_ROUNDS && period == LONGEST_NS {
-            fall_asleep(shared, &mut watch);
-            clock::now_ns() + 3600 * SECOND_NS
-        } else {
-            now + period
-        };
+        let deadline = state.next_look(shared, now, acted);
         futex::wait(&shared.monitor.calls, calls, Some(deadline));
         // ORDERING: as in `notice_activity`; nobody depends on the 0.
         shared.monitor.asleep.store(0, SeqCst);
     }
 }
 
-fn all_idle(shared: &Shared) -> bool {
-    shared.counts.idle_ps() >= shared.procs()
+impl State {
+    /// When to look again.
+    fn next_look(&mut self, shared: &Arc<Shared>, now: u64, acted: bool) -> u64 {
+        self.quiet = if acted { 0 } else { self.quiet + 1 };
+        self.period_ns = match self.quiet {
+            0 => SHORTEST_NS,
+            n if n > PATIENCE => (self.period_ns * 2).min(LONGEST_NS),
+            _ => self.period_ns,
+        };
+        self.idle = if all_idle(shared) { self.idle + 1 } else { 0 };
+        if self.idle > 1 && self.deadlock.check(shared) {
+            return now + LONGEST_NS;
+        }
+        if self.idle > IDLE_ROUNDS && self.period_ns == LONGEST_NS && !self.watch.is_concerned(shared) {
+            self.fall_asleep(shared);
+            return clock::now_ns() + 3600 * SECOND_NS;
+        }
+        if !self.watch.is_concerned(shared) {
+            return now + self.period_ns;
+        }
+        // A timer that every P is too busy for is served when it is due.
+        let timer = shared.next_timer_ns().saturating_add(watch::LATE_TIMER_NS).max(now + SHORTEST_NS);
+        (now + self.period_ns.min(CONCERNED_NS)).min(timer)
+    }
+
+    /// Says that it sleeps, and makes sure that nobody has just become busy without telling.
+    fn fall_asleep(&mut self, shared: &Arc<Shared>) {
+        self.chores(shared, clock::now_ns());
+        // ORDERING: SeqCst: say it, then count: see `notice_activity`.
+        shared.monitor.asleep.store(1, SeqCst);
+        std::sync::atomic::fence(SeqCst);
+        if !all_idle(shared) {
+            shared.monitor.call();
+        }
+    }
 }
 
-/// Says that it sleeps, and makes sure that nobody has just become busy without telling.
-fn fall_asleep(shared: &Arc<Shared>, watch: &mut Watch) {
-    watch.chores(shared, clock::now_ns());
-    // ORDERING: SeqCst: say it, then count: see `notice_activity`.
-    shared.monitor.asleep.store(1, SeqCst);
-    std::sync::atomic::fence(SeqCst);
-    if !all_idle(shared) {
-        shared.monitor.call();
-    }
+fn all_idle(shared: &Shared) -> bool {
+    shared.counts.idle_ps() >= shared.procs()
 }
 
 /// Starts the threads that Ps wait for.
@@ -224,26 +299,7 @@ fn start_wanted(shared: &Arc<Shared>) -> bool {
     }
 }
 
-impl Watch {
-    /// Asks a P for its slice if it is over and somebody waits.
-    fn check_slices(&mut self, shared: &Shared, now: u64) -> bool {
-        let mut news = false;
-        self.ticks.resize(shared.all_ps().count(), (0, now));
-        for (p, seen) in shared.all_ps().zip(&mut self.ticks) {
-            let tick = p.tick.load(Relaxed);
-            if tick != seen.0 {
-                *seen = (tick, now);
-                news = true;
-            } else if now - seen.1 >= shared.config.time_slice_ns
-                && (!p.runq.is_empty() || shared.global_len() != 0)
-            {
-                p.flags.fetch_or(PREEMPT, Relaxed);
-                seen.1 = now;
-            }
-        }
-        news
-    }
-
+impl State {
     /// About once a second.
     fn chores(&mut self, shared: &Arc<Shared>, now: u64) {
         if !shared.procs_by_hand.load(Relaxed)
@@ -253,26 +309,31 @@ impl Watch {
         }
         shared.flush_idle_ps();
         slab::trim();
-        trim_parked(shared, now);
-        if shared.counts.idle_ps() != 0 && shared.any_work() {
+        trim_parked(shared, now, &mut self.trim_cursor);
+        if shared.counts.idle_ps() != 0 && (shared.any_work() || shared.timers_unwatched()) {
             shared.wake_one(); // a thread could not be started earlier
         }
     }
 }
 
-/// Gives back the pages below the stack pointers of goroutines that have been parked for a second.
-fn trim_parked(shared: &Shared, now: u64) {
-    shared.for_each_g(|g| {
+/// Gives back the pages below the stack pointers of goroutines that have been parked for a second. So many at a time
+/// that the monitor is not kept from its other work; the rest have their turn at the next chores.
+fn trim_parked(shared: &Shared, now: u64, cursor: &mut usize) {
+    const AT_A_TIME: usize = 1000;
+    let mut left = AT_A_TIME;
+    *cursor = shared.for_some_gs(*cursor, |g| {
         if g.trimmed.load(Relaxed) || now.saturating_sub(g.since_ns.load(Relaxed)) < SECOND_NS {
-            return;
+            return true;
         }
-        g.state.inspect(|| {
+        let trimmed = g.state.inspect(|| {
             if let Some(slot) = g.slot() {
                 g.trimmed.store(true, Relaxed);
                 // SAFETY: it is parked and stays so while it is inspected; below the saved pointer nothing lives.
                 unsafe { slot.drop_pages_below(g.saved_sp.get()) };
             }
         });
+        left -= usize::from(trimmed.is_some());
+        left > 0
     });
 }
 

@@ -4,13 +4,14 @@
 //! away). Its run queue may be robbed by anyone; its `Core` belongs to the M that owns the P.
 
 use super::g::{self, G, GPtr, pool};
+use super::m::M;
 use super::runq::RunQueue;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
 use std::cell::UnsafeCell;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// `P::flags`: the slice is over.
 pub(crate) const PREEMPT: u32 = 1;
@@ -26,9 +27,15 @@ const FREE_GS: usize = 64;
 #[repr(align(128))]
 pub(crate) struct P {
     pub(crate) id: u32,
+    /// The M that owns it; null while idle. Written by the owner, read by the monitor.
+    pub(crate) m: AtomicPtr<M>,
     pub(crate) runq: RunQueue<G>,
     /// Requests to whoever owns the P; set by the monitor and `set_procs`, cleared by the owner.
     pub(crate) flags: AtomicU32,
+    /// The tick that [`PREEMPT`] is about: on another one the request is stale. Monitor.
+    preempt_tick: AtomicU32,
+    /// Preemption signals in a row that found it in libc. Its owner, in the handler.
+    pub(crate) spared: AtomicU32,
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
     pub(crate) tick: AtomicU32,
     pub(crate) timers: TimerHeap,
@@ -58,6 +65,7 @@ pub(crate) struct Counters {
     pub(crate) parks: Counter,
     pub(crate) yields: Counter,
     pub(crate) preemptions: Counter,
+    pub(crate) retakes: Counter,
     pub(crate) steal_attempts: Counter,
     pub(crate) steals: Counter,
     pub(crate) overflows: Counter,
@@ -85,8 +93,11 @@ impl P {
     pub(crate) fn new(id: u32, class: Class) -> io::Result<P> {
         Ok(P {
             id,
+            m: AtomicPtr::new(std::ptr::null_mut()),
             runq: RunQueue::new(),
             flags: AtomicU32::new(0),
+            preempt_tick: AtomicU32::new(0),
+            spared: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             timers: TimerHeap::new(),
             counters: Counters::default(),
@@ -106,6 +117,23 @@ impl P {
     pub(crate) unsafe fn core(&self) -> &mut Core {
         // SAFETY: by the caller.
         unsafe { &mut *self.core.get() }
+    }
+
+    /// Monitor: the goroutine that has been on `tick` shall make room.
+    pub(crate) fn ask_to_yield(&self, tick: u32) {
+        self.preempt_tick.store(tick, Relaxed);
+        self.flags.fetch_or(PREEMPT, Relaxed);
+    }
+
+    /// Owner: whether the request is about this tick. Takes it back in either case.
+    #[cold]
+    pub(crate) fn take_request(&self) -> bool {
+        self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
+    }
+
+    /// A request is there, and about this tick.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 
     #[inline]

@@ -19,8 +19,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) const CAPACITY: usize = if cfg!(loom) { 4 } else { 256 };
 const MASK: u32 = CAPACITY as u32 - 1;
 
-/// Half of a full ring and the element that did not fit, on their way to the global queue.
-pub(crate) type Overflow<T> = ([*mut T; CAPACITY / 2], *mut T);
+/// The ring is full; what did not fit is with the caller, who calls [`RunQueue::spill`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Full<T>(*mut T);
 
 /// A bounded queue of `*mut T`; whoever takes a pointer out owns what it points to.
 pub(crate) struct RunQueue<T> {
@@ -42,9 +44,9 @@ impl<T> RunQueue<T> {
         }
     }
 
-    /// Owner: appends; if the ring is full, takes out half of it for the global queue instead.
+    /// Owner: appends.
     #[inline]
-    pub(crate) fn push_back(&self, t: *mut T) -> Result<(), Overflow<T>> {
+    pub(crate) fn push_back(&self, t: *mut T) -> Result<(), Full<T>> {
         let tail = self.tail.load(Relaxed);
         // ORDERING: Acquire pairs with the CAS of thieves: their reads of a place precede our reuse of it.
         let head = self.head.load(Acquire);
@@ -57,32 +59,54 @@ impl<T> RunQueue<T> {
             total_order();
             return Ok(());
         }
-        self.take_half(head, tail, t)
+        Err(Full(t))
+    }
+
+    /// Owner: appends without a word to sleepers, for a goroutine that was running here anyway. `false`: full.
+    #[inline]
+    pub(crate) fn push_back_quietly(&self, t: *mut T) -> bool {
+        let tail = self.tail.load(Relaxed);
+        // ORDERING: as in `push_back`; Release publishes the place to thieves.
+        if tail.wrapping_sub(self.head.load(Acquire)) >= CAPACITY as u32 {
+            return false;
+        }
+        self.ring[(tail & MASK) as usize].store(t, Relaxed);
+        self.tail.store(tail.wrapping_add(1), Release);
+        true
     }
 
     /// Owner: puts `t` next in line, and what was next to the back.
     #[inline]
-    pub(crate) fn push_next(&self, t: *mut T) -> Result<(), Overflow<T>> {
+    pub(crate) fn push_next(&self, t: *mut T) -> Result<(), Full<T>> {
         // ORDERING: SeqCst as in `push_back`.
         let old = self.next.swap(t, SeqCst);
         total_order();
         if old.is_null() { Ok(()) } else { self.push_back(old) }
     }
 
+    /// Anybody: puts `t` next in line if nobody is.
+    pub(crate) fn offer_next(&self, t: *mut T) -> bool {
+        // ORDERING: SeqCst as in `push_back`.
+        self.next.compare_exchange(null_mut(), t, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Owner: takes half of a full ring out, and what did not fit, for the global queue.
     #[cold]
-    fn take_half(&self, head: u32, tail: u32, t: *mut T) -> Result<(), Overflow<T>> {
-        let n = CAPACITY as u32 / 2;
-        let mut batch = [null_mut(); CAPACITY / 2];
-        for (i, place) in batch.iter_mut().enumerate() {
-            *place = self.ring[(head.wrapping_add(i as u32) & MASK) as usize].load(Relaxed);
+    pub(crate) fn spill(&self, Full(t): Full<T>, mut each: impl FnMut(*mut T)) {
+        const HALF: u32 = CAPACITY as u32 / 2;
+        let head = self.head.load(Acquire);
+        if self.tail.load(Relaxed).wrapping_sub(head) >= HALF {
+            let mut batch = [null_mut(); HALF as usize];
+            for (i, place) in batch.iter_mut().enumerate() {
+                *place = self.ring[(head.wrapping_add(i as u32) & MASK) as usize].load(Relaxed);
+            }
+            // ORDERING: Release: our reads of the places come before another taker sees them as free. If it fails,
+            // a thief made room, but not for the one in hand, which goes to the global queue alone.
+            if self.head.compare_exchange(head, head.wrapping_add(HALF), AcqRel, Relaxed).is_ok() {
+                batch.into_iter().for_each(&mut each);
+            }
         }
-        // ORDERING: Release: our reads of the places come before another taker sees them as free.
-        if self.head.compare_exchange(head, head.wrapping_add(n), AcqRel, Acquire).is_ok() {
-            return Err((batch, t));
-        }
-        // A thief made room.
-        debug_assert!(tail == self.tail.load(Relaxed));
-        self.push_back(t)
+        each(t);
     }
 
     /// Owner: takes the next one. `true`: it was `runnext` and inherits the time slice.
@@ -113,7 +137,7 @@ impl<T> RunQueue<T> {
     }
 
     /// Owner: moves `runnext` to the back, because its slice is over.
-    pub(crate) fn demote_next(&self) -> Result<(), Overflow<T>> {
+    pub(crate) fn demote_next(&self) -> Result<(), Full<T>> {
         let old = self.next.swap(null_mut(), AcqRel);
         if old.is_null() { Ok(()) } else { self.push_back(old) }
     }
@@ -212,9 +236,9 @@ mod tests {
     fn overflow_takes_the_older_half() {
         let q = RunQueue::new();
         (1..=CAPACITY).for_each(|i| q.push_back(fake(i)).unwrap());
-        let (batch, extra) = q.push_back(fake(999)).unwrap_err();
-        assert_eq!(batch.to_vec(), (1..=CAPACITY / 2).map(fake).collect::<Vec<_>>());
-        assert_eq!(extra, fake(999));
+        let mut spilled = Vec::new();
+        q.spill(q.push_back(fake(999)).unwrap_err(), |t| spilled.push(t));
+        assert_eq!(spilled, (1..=CAPACITY / 2).chain([999]).map(fake).collect::<Vec<_>>());
         assert_eq!(q.len(), CAPACITY / 2);
     }
 
@@ -257,9 +281,8 @@ mod tests {
             }
             for i in 1..=N {
                 let pushed = if i % 3 == 0 { owner.push_next(fake(i)) } else { owner.push_back(fake(i)) };
-                if let Err((batch, extra)) = pushed {
-                    batch.into_iter().for_each(count);
-                    count(extra);
+                if let Err(full) = pushed {
+                    owner.spill(full, count);
                 }
                 if i % 5 == 0
                     && let Some((t, _)) = owner.pop()
@@ -310,9 +333,8 @@ mod loom_models {
             };
             for i in 1..=pushes {
                 let pushed = if as_next { q.push_next(fake(i)) } else { q.push_back(fake(i)) };
-                if let Err((batch, extra)) = pushed {
-                    batch.into_iter().for_each(|t| count(&seen, t));
-                    count(&seen, extra);
+                if let Err(full) = pushed {
+                    q.spill(full, |t| count(&seen, t));
                 }
             }
             if let Some((t, _)) = q.pop() {

@@ -10,7 +10,7 @@ use super::m::M;
 use super::monitor::Monitor;
 use super::p::{Counter, P, RETIRE};
 use crate::builder::Config;
-use crate::sys::Lock;
+use crate::lock::Lock;
 use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -55,7 +55,12 @@ pub(crate) struct Synced {
     pub(crate) idle_ps: Vec<&'static P>,
     /// Sleeping Ms; the last one in is the first one out.
     pub(crate) idle_ms: Vec<&'static M>,
-    pub(crate) ms: Vec<Arc<M>>,
+    /// The Ms whose threads live.
+    pub(crate) ms: Vec<&'static M>,
+    /// All Ms ever made; freed with the runtime, so that a stale pointer to one does no harm.
+    #[allow(clippy::vec_box)] // they must not move
+    pub(crate) all_ms: Vec<Box<M>>,
+    pub(crate) dead_ms: Vec<&'static M>,
     /// Ps that wait for a thread to be started, and whether it shall spin.
     pub(crate) wanted: Vec<(&'static P, bool)>,
     pub(crate) next_m_id: u32,
@@ -73,6 +78,8 @@ impl Shared {
                 idle_ps: Vec::with_capacity(MAX_PROCS),
                 idle_ms: Vec::new(),
                 ms: Vec::new(),
+                all_ms: Vec::new(),
+                dead_ms: Vec::new(),
                 wanted: Vec::with_capacity(MAX_PROCS),
                 next_m_id: 0,
             }),
@@ -139,8 +146,13 @@ impl Shared {
         for p in self.all_ps().skip(n) {
             match synced.idle_ps.iter().position(|q| q.id == p.id) {
                 Some(at) => {
-                    gone.push(synced.idle_ps.swap_remove(at));
+                    let p = synced.idle_ps.swap_remove(at);
                     self.counts.p_left_idle();
+                    // A P may become idle after it was asked to retire: now it has.
+                    p.flags.fetch_and(!RETIRE, Relaxed);
+                    // SAFETY: an idle P belongs to the lock. Not later: somebody else may bring the P back to life.
+                    unsafe { p.core() }.flush();
+                    gone.push(p);
                 }
                 None if (p.id as usize) < old => _ = p.flags.fetch_or(RETIRE, Relaxed),
                 None => {}
@@ -148,8 +160,6 @@ impl Shared {
         }
         drop(synced);
         for p in gone {
-            // SAFETY: taken from the idle list: ours.
-            unsafe { p.core() }.flush();
             p.timers.move_to(&self.p(0).timers);
         }
         for _ in old..n {
@@ -227,6 +237,14 @@ impl Shared {
         self.global_len.store(synced.global.len(), SeqCst);
     }
 
+    /// Ahead of all others: woken goroutines that every P is too busy for.
+    pub(crate) fn push_global_front(&self, mut gs: GList) {
+        let mut synced = self.synced.lock();
+        let rest = std::mem::replace(&mut synced.global, GList::new());
+        gs.append(rest);
+        self.push_global_locked(&mut synced, gs);
+    }
+
     /// One goroutine to run, and with `fair` a share of the others into the P's ring.
     pub(crate) fn take_global(&self, p: &P, fair: bool) -> Option<GPtr> {
         if self.global_len() == 0 {
@@ -243,9 +261,10 @@ impl Shared {
             let share = synced.global.len() / self.procs().max(1) as usize;
             for _ in 0..share.min(super::runq::CAPACITY / 2) {
                 let Some(g) = synced.global.pop() else { break };
-                if let Err((batch, extra)) = p.runq.push_back(g.as_ptr()) {
-                    // Cannot be: half of a ring fits an empty ring.
-                    batch.into_iter().chain([extra]).filter_map(GPtr::new).for_each(|g| synced.global.push(g));
+                if let Err(full) = p.runq.push_back(g.as_ptr()) {
+                    // Half of a ring fits an empty ring; should it not be empty, nothing is lost.
+                    p.runq.spill(full, |g| synced.global.push(GPtr::new(g).expect("a goroutine")));
+                    break;
                 }
             }
         }
@@ -276,8 +295,14 @@ impl Shared {
         }
     }
 
+    /// Whether a P that is taken from its M can be given to another one.
+    pub(crate) fn can_start_m(&self) -> bool {
+        let synced = self.synced.lock();
+        !synced.idle_ms.is_empty() || synced.ms.len() + synced.wanted.len() < self.config.max_threads as usize
+    }
+
     /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
-    fn start_m(&self, mut synced: crate::sys::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    fn start_m(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         if let Some(m) = synced.idle_ms.pop() {
             drop(synced);
             self.hand_to(m, p, spinning);
@@ -314,19 +339,32 @@ impl Shared {
         m.wake();
     }
 
+    /// The preemption handler gives its P to another M, whatever that finds to do. Nothing is allocated.
+    pub(crate) fn pass_on(&self, p: &'static P) {
+        self.start_m(self.synced.lock(), p, false);
+    }
+
     /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
     pub(crate) fn hand_off(&self, p: &'static P) {
         let mut synced = self.synced.lock();
-        if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
+        if p.flags.load(Relaxed) & RETIRE != 0 {
+            drop(synced);
+            self.retire(p);
+        } else if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
             self.start_m(synced, p, false);
         } else {
             self.put_idle_locked(&mut synced, p);
             drop(synced);
-            // Someone may have pushed between our look and the list.
-            if self.any_work() {
+            // Someone may have pushed between our look and the list. And who goes to sleep here looks at no timers.
+            if self.any_work() || self.timers_unwatched() {
                 self.wake_one();
             }
         }
+    }
+
+    /// Every M sleeps, in the list of idle ones or with its parked goroutine.
+    pub(crate) fn all_ms_sleep(&self) -> bool {
+        self.synced.lock().ms.iter().all(|m| m.asleep.load(Relaxed))
     }
 
     /// Whether any queue holds a goroutine: the look after going idle.
@@ -337,6 +375,12 @@ impl Shared {
     /// The earliest timer of all Ps.
     pub(crate) fn next_timer_ns(&self) -> u64 {
         self.all_ps().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
+    }
+
+    /// There are timers and no M sleeps for them.
+    pub(crate) fn timers_unwatched(&self) -> bool {
+        // ORDERING: SeqCst: see `time::add`.
+        self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
     }
 
     // ---- counting ----
@@ -355,8 +399,16 @@ impl Shared {
     }
 
     /// Shows each living goroutine.
-    pub(crate) fn for_each_g(&self, f: impl FnMut(&super::g::G)) {
-        pool::for_each(std::ptr::from_ref(self), f);
+    pub(crate) fn for_each_g(&self, mut f: impl FnMut(&super::g::G)) {
+        pool::for_each(std::ptr::from_ref(self), 0, |g| {
+            f(g);
+            true
+        });
+    }
+
+    /// Shows living goroutines from `cursor` on, until `f` says stop; returns where it stopped.
+    pub(crate) fn for_some_gs(&self, cursor: usize, f: impl FnMut(&super::g::G) -> bool) -> usize {
+        pool::for_each(std::ptr::from_ref(self), cursor, f)
     }
 
     // ---- the end ----

@@ -1,9 +1,13 @@
-//! The status of a goroutine, and the race between parking and waking.
+//! Whether a goroutine is parked, and the race between parking and waking.
 //!
 //! Each park is ended by exactly one [`notify`](WakeState::notify): whoever may wake a goroutine first wins
 //! a claim (a waiter taken from a queue, a CAS) and only then notifies. The wake-up may come before the
 //! goroutine has left its stack, so parking is a CAS by the worker, on the M's own stack, after the
 //! switch: if it fails, the wake-up came first, and the goroutine runs on.
+//!
+//! It may come even earlier, while the goroutine has said that it waits but has been preempted on the way to its park, and
+//! lies in a run queue. Therefore "runnable" and "running" are one state here: who owns an active goroutine is known
+//! by where it lies, and a yield does not write this word.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
@@ -12,22 +16,23 @@ use std::sync::atomic::AtomicU32;
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub(crate) const IDLE: u32 = 0;
-pub(crate) const RUNNABLE: u32 = 1;
-pub(crate) const RUNNING: u32 = 2;
-pub(crate) const NOTIFIED: u32 = 3;
-pub(crate) const WAITING: u32 = 4;
+const IDLE: u32 = 0;
+/// In a run queue or on an M.
+const ACTIVE: u32 = 1;
+/// Active, and its next park is over already.
+const NOTIFIED: u32 = 2;
+const WAITING: u32 = 3;
 /// Waiting, and the monitor looks at its stack: a waker waits for that to end.
-pub(crate) const INSPECTED: u32 = 5;
-pub(crate) const DEAD: u32 = 6;
+const INSPECTED: u32 = 4;
+const DEAD: u32 = 5;
 
 /// What a waker must do next.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// The goroutine is the caller's, Runnable: queue it.
+    /// The goroutine is the caller's: queue it.
     Enqueue,
-    /// It had not parked yet and will not.
+    /// It had not parked yet: its park will return at once.
     Nothing,
 }
 
@@ -38,24 +43,18 @@ impl WakeState {
         WakeState(AtomicU32::new(IDLE))
     }
 
-    pub(crate) fn get(&self) -> u32 {
-        self.0.load(Acquire)
-    }
-
     pub(crate) fn is_alive(&self) -> bool {
-        !matches!(self.get(), IDLE | DEAD)
+        !matches!(self.0.load(Acquire), IDLE | DEAD)
     }
 
-    /// Owner: a new goroutine, or one that yielded.
-    #[inline]
-    pub(crate) fn make_runnable(&self) {
-        self.0.store(RUNNABLE, Release);
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.0.load(Relaxed), WAITING | INSPECTED)
     }
 
-    /// Owner: about to be resumed.
+    /// Owner: a new goroutine.
     #[inline]
-    pub(crate) fn make_running(&self) {
-        self.0.store(RUNNING, Relaxed);
+    pub(crate) fn make_active(&self) {
+        self.0.store(ACTIVE, Release);
     }
 
     pub(crate) fn make_dead(&self) {
@@ -73,18 +72,18 @@ impl WakeState {
         if self.0.load(Acquire) != NOTIFIED {
             return false;
         }
-        self.0.store(RUNNING, Relaxed);
+        self.0.store(ACTIVE, Relaxed);
         true
     }
 
-    /// Worker, after the switch: parks it. `false`: it was woken meanwhile and is Running again.
+    /// Worker, after the switch: parks it. `false`: it was woken meanwhile and is still active.
     #[inline]
     pub(crate) fn park(&self) -> bool {
         // ORDERING: Release the goroutine's whole state to the waker's Acquire, who may run it at once.
-        match self.0.compare_exchange(RUNNING, WAITING, AcqRel, Acquire) {
+        match self.0.compare_exchange(ACTIVE, WAITING, AcqRel, Acquire) {
             Ok(_) => true,
             Err(_) => {
-                self.0.store(RUNNING, Relaxed);
+                self.0.store(ACTIVE, Relaxed);
                 false
             }
         }
@@ -96,8 +95,8 @@ impl WakeState {
         let mut seen = WAITING;
         loop {
             let to = match seen {
-                WAITING => RUNNABLE,
-                RUNNING => NOTIFIED,
+                WAITING => ACTIVE,
+                ACTIVE => NOTIFIED,
                 INSPECTED => {
                     pause();
                     seen = self.0.load(Relaxed);
@@ -144,7 +143,7 @@ mod loom_models {
         loom::model(|| {
             let state = Arc::new(WakeState::new());
             let data = Arc::new(AtomicUsize::new(0));
-            state.make_running();
+            state.make_active();
             let waker = {
                 let (state, data) = (state.clone(), data.clone());
                 loom::thread::spawn(move || {
@@ -155,12 +154,10 @@ mod loom_models {
             let parked = !state.consume_notification() && state.park();
             if !parked {
                 assert_eq!(data.load(Relaxed), 1);
-                assert_eq!(state.get(), RUNNING);
+                assert!(!state.is_waiting());
             }
             assert_eq!(waker.join().unwrap(), parked, "lost or doubled");
-            if parked {
-                assert_eq!(state.get(), RUNNABLE);
-            }
+            assert!(!state.is_waiting());
         });
     }
 
@@ -170,7 +167,7 @@ mod loom_models {
         loom::model(|| {
             let state = Arc::new(WakeState::new());
             let stack = Arc::new(loom::cell::UnsafeCell::new(0u32));
-            state.make_running();
+            state.make_active();
             assert!(state.park());
             let monitor = {
                 let (state, stack) = (state.clone(), stack.clone());
@@ -183,7 +180,7 @@ mod loom_models {
             // SAFETY: Enqueue made us the owner.
             stack.with_mut(|s| unsafe { *s += 1 });
             monitor.join().unwrap();
-            assert_eq!(state.get(), RUNNABLE);
+            assert!(!state.is_waiting());
         });
     }
 }

@@ -8,33 +8,31 @@ use super::p::P;
 use super::park;
 use super::shared::Shared;
 use crate::current;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The body of a worker thread.
-pub(crate) fn main(m: Arc<M>) {
-    // SAFETY: this thread holds a count until the end, and takes the M off all lists before.
-    let this: &'static M = unsafe { &*Arc::as_ptr(&m) };
-    this.adopt_thread();
-    let p = this.next_p.swap(std::ptr::null_mut(), std::sync::atomic::Ordering::Acquire);
-    this.p.store(p, Relaxed);
-    while let Some(mut found) = find::runnable(this) {
-        while let Some(next) = execute(this, found) {
+/// The body of a worker thread. It holds the runtime until the end.
+pub(crate) fn main(m: &'static M) {
+    m.adopt_thread();
+    find::accept(m);
+    while let Some(mut found) = find::runnable(m) {
+        let mut p = m.p().expect("a worker with a goroutine has a P");
+        while let Some(next) = execute(m, &mut p, found) {
             found = next;
         }
-        debug_assert!(this.g.load(Relaxed).is_null());
+        debug_assert!(m.g.load(Relaxed).is_null());
     }
-    this.shared.synced.lock().ms.retain(|other| !Arc::ptr_eq(other, &m));
 }
 
 /// Runs one goroutine until it comes back. Returns the next one if it is at hand, so that the M need not
 /// come back to its own thread-locals in between.
-fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
-    let shared: &Shared = &m.shared;
+///
+/// `last_p` is the M's P, then and now.
+fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Option<Found> {
+    let shared: &Shared = m.shared();
     if !g.bound.load(Relaxed).is_null() && !bound::may_run(m, g) {
         return None;
     }
-    let p = m.p().expect("a worker with a goroutine has a P");
+    let p = *last_p;
     if !inherit {
         p.next_tick();
     }
@@ -43,8 +41,6 @@ fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
         start(m, p, g);
     }
     m.load_tls_of(&g);
-    g.state.make_running();
-    g.m.store(std::ptr::from_ref(m).cast_mut(), Relaxed);
     m.g.store(g.as_ptr(), Relaxed);
     if !current::own_tls() {
         current::set(&*g);
@@ -55,24 +51,37 @@ fn execute(m: &'static M, (g, inherit): Found) -> Option<Found> {
         current::set(std::ptr::null());
     }
     m.g.store(std::ptr::null_mut(), Relaxed);
-    // It may have changed while the goroutine ran.
-    let p = m.p().expect("a goroutine comes back with a P");
+    // It may have changed while the goroutine ran, or be gone.
     if !g.bound.load(Relaxed).is_null() {
-        return bound::came_back(m, p, g, why);
+        let next = bound::came_back(m, g, why)?;
+        *last_p = m.p().expect("a bound goroutine waited for its P");
+        return Some(next);
     }
+    let Some(p) = m.p() else { return without_p(m, g) };
+    *last_p = p;
     match why {
         Some(Switch::Yield) => yielded(m, p, shared, g),
         Some(Switch::Park) => parked(m, p, shared, g),
         Some(Switch::Hungry) => {
             m.load_own_tls();
             p.counters.preemptions.add(1);
-            g.state.make_runnable();
+            p.take_request();
             shared.push_global_one(g);
             shared.wake_one();
             None
         }
+        Some(Switch::WithoutP) => unreachable!("it has a P"),
         None => ended(m, p, shared, g),
     }
+}
+
+/// The goroutine was blocked, lost the P and found no other: it queues up, and the M has nothing to do.
+#[cold]
+fn without_p(m: &M, g: GPtr) -> Option<Found> {
+    m.load_own_tls();
+    m.shared().push_global_one(g);
+    m.shared().wake_one();
+    None
 }
 
 /// The first run: a stack.
@@ -95,9 +104,8 @@ fn start(m: &M, p: &P, g: GPtr) {
 #[inline]
 fn leave_tls(m: &M, next: &Option<Found>) {
     match next {
-        // A goroutine that has not started yet has none; `start` may find the same slot again, but only if the old
-        // goroutine is gone.
-        Some((g, _)) if g.started() => m.load_tls_of(g),
+        // One that has not started yet has none; one that is bound to a thread sits on it there.
+        Some((g, _)) if g.started() && g.bound.load(Relaxed).is_null() => m.load_tls_of(g),
         _ => m.load_own_tls(),
     }
 }
@@ -114,8 +122,10 @@ fn yielded(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
         return Some((g, false)); // alone
     }
     leave_tls(m, &next);
-    g.state.make_runnable();
-    park::queue_back(p, shared, g);
+    // No fence: if a sleeper is missed now, the next yield sees it.
+    if !p.runq.push_back_quietly(g.as_ptr()) {
+        park::queue_back(p, shared, g);
+    }
     if shared.counts.idle_ps() != 0 {
         shared.wake_one();
     }
@@ -129,7 +139,6 @@ fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
     leave_tls(m, &next);
     if !g.state.park() {
         // Woken before it was off its stack.
-        g.state.make_runnable();
         match next {
             None => return Some((g, true)),
             Some(_) => park::queue_next(p, shared, g),
@@ -154,6 +163,8 @@ pub(super) fn bury(m: &M, p: &P, g: GPtr) {
     let slot = g.finish();
     let class = slot.class();
     if current::own_tls() {
+        // In one piece: a signal handler that hits the reset must not find half of a pointer.
+        current::set(std::ptr::null());
         // SAFETY: its destructors have run; this thread is perhaps still on the block, and touches no
         // thread-local before it leaves it or the next goroutine starts on it.
         unsafe { slot.reset_tls() };
@@ -171,5 +182,5 @@ pub(super) fn bury(m: &M, p: &P, g: GPtr) {
     g.state.make_dead();
     core.release_g(g);
     p.counters.finished.add(1);
-    m.shared.goroutine_ended();
+    m.shared().goroutine_ended();
 }

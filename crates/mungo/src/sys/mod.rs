@@ -1,12 +1,9 @@
-//! What the runtime asks of the kernel, and the lock it uses inside.
+//! What the runtime asks of the kernel.
 //!
 //! Nothing here knows goroutines: these block the OS thread.
 
 pub(crate) mod clock;
 pub(crate) mod futex;
-mod lock;
-
-pub(crate) use lock::{Guard, Lock};
 
 /// The page size; asked once.
 pub(crate) fn page_size() -> usize {

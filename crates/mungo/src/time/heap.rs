@@ -3,9 +3,9 @@
 //! Any M may run what is due on any heap. A node fires under the heap's lock, so that
 //! [`cancel`](Node::cancel) is exact: when it returns, the timer has fired or never will.
 
+use crate::lock::Lock;
 use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, TOKEN_EMPTY, TOKEN_PARKED};
-use crate::sys::Lock;
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{

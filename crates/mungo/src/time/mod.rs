@@ -5,6 +5,7 @@ pub(crate) mod heap;
 use crate::current::Running;
 use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, WaitReason};
+use crate::sched::p::P;
 use crate::sched::park;
 use crate::sched::shared::Shared;
 use crate::sys::clock;
@@ -36,7 +37,7 @@ pub fn sleep(d: Duration) {
     let node = Node::new(clock::after_ns(d), heap::Action::Wake, running.g());
     // SAFETY: the node stays on this frame until it fired: nobody else wakes this park.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    park::park_entered(running, WaitReason::Sleep);
+    park::park_running(running, WaitReason::Sleep);
 }
 
 /// Waits for `unpark`, at the most until `deadline_ns`. The token is `TOKEN_PARKED`.
@@ -45,7 +46,9 @@ pub(crate) fn park_until(g: &'static G, deadline_ns: u64) {
     let node = Node::new(deadline_ns, heap::Action::UnlessUnparked, g);
     // SAFETY: cancelled below before the frame ends.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    park::park_entered(running, WaitReason::Park);
+    park::park_running(running, WaitReason::Park);
+    // In the runtime, because it takes a lock that workers take too.
+    let _running = Running::enter();
     node.cancel();
 }
 
@@ -54,7 +57,7 @@ pub(crate) fn wait_until(running: Running, reason: WaitReason, deadline_ns: u64,
     let node = Node::new(deadline_ns, heap::Action::UnlessClaimed(claim.into()), running.g());
     // SAFETY: cancelled below before the frame ends.
     unsafe { add(running.shared(), &running.p().timers, &node) };
-    park::park_entered(running, reason);
+    park::park_running(running, reason);
     node.cancel();
     claim.winner() != Some(TIMED_OUT)
 }
@@ -74,12 +77,17 @@ unsafe fn add(shared: &Shared, heap: &TimerHeap, node: &Node) {
     }
 }
 
-/// Runs what is due on `heap`; by an M that owns `p`.
-pub(crate) fn run_due(p: &crate::sched::p::P, shared: &Shared, heap: &TimerHeap, now_ns: u64) {
+/// Runs what is due on `heap`; by an M that owns `p`. The first goroutine goes next in line: it has waited for its time,
+/// the others in the queue only for the P. The rest go to the back, so that a burst of timers starves nobody.
+pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap, now_ns: u64) {
+    let mut first = true;
     while heap.next_ns() <= now_ns {
         let mut due: [Option<GPtr>; 32] = [None; 32];
         let n = heap.take_due(now_ns, &mut due);
-        due.iter().take(n).flatten().for_each(|&g| park::ready_on(p, shared, g));
+        for g in due.into_iter().take(n).flatten() {
+            park::ready_on(p, shared, g, first);
+            first = false;
+        }
         if n == 0 {
             break;
         }

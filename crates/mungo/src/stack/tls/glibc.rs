@@ -5,10 +5,13 @@
 //! Every fact is checked against the calling thread before it is trusted; if one check fails,
 //! [`layout`] refuses and the runtime falls back to shared thread-locals.
 
+use super::FIRST_TID;
 use std::arch::asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 type Word = usize;
 
@@ -29,6 +32,15 @@ const HWCAP2_FSGSBASE: u64 = 2;
 const KEYS_PER_BLOCK: usize = 32;
 /// POSIX: destructors that set keys again are run this often (`PTHREAD_DESTRUCTOR_ITERATIONS`).
 const KEY_DESTRUCTOR_ROUNDS: usize = 4;
+/// `LC_GLOBAL_LOCALE` of <locale.h>.
+const LC_GLOBAL_LOCALE: libc::locale_t = -1isize as libc::locale_t;
+/// An entry of a block's vector of modules whose memory is made at the first use (`TLS_DTV_UNALLOCATED`).
+const UNALLOCATED: Word = Word::MAX;
+
+/// [`Layout::tid`] and [`Layout::loader`] for those who must not wait for [`layout`], such as an allocator; 0 while
+/// it is not known. Written once, before the first block is made.
+static TID_OFFSET: AtomicUsize = AtomicUsize::new(0);
+static LOADER_OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// A module's thread-locals within the static TLS area, to be put back when a block is reused.
 #[derive(Debug)]
@@ -60,16 +72,17 @@ struct KeyStruct {
 pub(crate) struct Layout {
     /// Bytes that must be reserved below the thread pointer.
     pub(crate) below: usize,
-    /// Bytes of `struct pthread` from the thread pointer on.
+    /// Bytes of `struct pthread` from the thread pointer on, and one word of ours: the loader.
     pub(crate) above: usize,
     /// Alignment of the thread pointer.
     pub(crate) align: usize,
     allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
-    deallocate_tls: unsafe extern "C" fn(*mut c_void, bool),
     call_tls_dtors: unsafe extern "C" fn(),
     ctype_init: unsafe extern "C" fn(),
     keys: usize,
     tid: usize,
+    /// Offset of the word behind `struct pthread` that says who moved its thread here: see [`loader`].
+    loader: usize,
     list: usize,
     specific: usize,
     rseq: Option<isize>,
@@ -79,10 +92,8 @@ pub(crate) struct Layout {
     /// The loader's count of TLS modules when this was made; another number in a block's vector means that the
     /// goroutine touched thread-locals of a library loaded since.
     generation: usize,
-    /// Modules that start afresh with each goroutine.
+    /// Modules that start afresh with each goroutine: all but libc, which has malloc's cache there, and ld.so.
     fresh: Vec<Module>,
-    /// Modules that keep their state with the block: libc (malloc's cache) and the loader.
-    kept: Vec<Module>,
 }
 
 // SAFETY: addresses and offsets that never change after `layout` made them.
@@ -93,7 +104,18 @@ unsafe impl Sync for Layout {}
 /// The layout, or why goroutines must share thread-locals.
 pub(crate) fn layout() -> Result<&'static Layout, &'static str> {
     static LAYOUT: OnceLock<Result<Layout, &'static str>> = OnceLock::new();
-    LAYOUT.get_or_init(discover).as_ref().map_err(|e| *e)
+    LAYOUT
+        .get_or_init(|| {
+            if !crate::debug_env::get().own_tls {
+                return Err("MUNGO_DEBUG says owntls=0");
+            }
+            let layout = discover()?;
+            LOADER_OFFSET.store(layout.loader, Relaxed);
+            TID_OFFSET.store(layout.tid, Relaxed);
+            Ok(layout)
+        })
+        .as_ref()
+        .map_err(|e| *e)
 }
 
 /// The calling thread's FS base.
@@ -115,6 +137,35 @@ pub(crate) fn thread_pointer() -> usize {
 pub(crate) unsafe fn set_thread_pointer(tp: usize) {
     // SAFETY: by the caller. No `nomem`: no memory access may move across it.
     unsafe { asm!("wrfsbase {}", in(reg) tp, options(nostack, preserves_flags)) };
+}
+
+/// Notes in the block `tp` who is about to move its thread there.
+///
+/// # Safety
+/// `tp` was made by [`Layout::create`] and is the caller's.
+#[inline(always)]
+pub(crate) unsafe fn set_loader(tp: usize, who: *const ()) {
+    // SAFETY: the word is part of each block.
+    unsafe { ((tp + LOADER_OFFSET.load(Relaxed)) as *mut *const ()).write(who) }
+}
+
+/// Who moved this thread to the block of a goroutine; `None` if it is on a block of its own, as plain threads always
+/// are. Touches no thread-local, allocates nothing, and may be asked before anything else of the runtime.
+#[inline(always)]
+pub(crate) fn loader() -> Option<NonNull<()>> {
+    let tid = TID_OFFSET.load(Relaxed);
+    if tid == 0 {
+        return None; // no goroutine yet, or with shared thread-locals
+    }
+    let tp = thread_pointer();
+    // SAFETY: the id of glibc's or of our block, which this thread is on. Ours are known by their ids: no real thread
+    // has such a large one. Volatile: in a forked child the kernel writes its real id there.
+    unsafe {
+        if ((tp + tid) as *const u32).read_volatile() < FIRST_TID {
+            return None;
+        }
+        NonNull::new(((tp + LOADER_OFFSET.load(Relaxed)) as *const *mut ()).read())
+    }
 }
 
 impl Layout {
@@ -155,51 +206,69 @@ impl Layout {
         Ok(())
     }
 
-    /// Runs the destructors of thread-locals and pthread keys, as at a thread's end.
+    /// Runs the destructors of thread-locals and pthread keys, as at a thread's end, and undoes `uselocale`.
     ///
     /// # Safety
     /// `tp` is the block that this thread is on, on a goroutine's stack, at its end.
     pub(crate) unsafe fn run_destructors(&self, tp: *mut u8) {
-        // SAFETY: by the caller; glibc calls the same function in `start_thread`.
+        // SAFETY: by the caller; glibc calls the same function in `start_thread`. The destructor of a key may
+        // touch a thread-local that has a destructor. glibc forgets that one together with the thread; here it would
+        // lie in wait for the next goroutine on this block, hence another round, and keys go before thread-locals.
         unsafe {
-            (self.call_tls_dtors)();
-            if tp.add(self.keys_used()).read() != 0 {
+            for _ in 0..KEY_DESTRUCTOR_ROUNDS {
+                (self.call_tls_dtors)();
+                if tp.add(self.keys_used()).read() == 0 {
+                    break;
+                }
                 self.run_key_destructors(tp);
             }
+            if tp.add(self.keys_used()).read() != 0 {
+                self.forget_keys(tp);
+                (self.call_tls_dtors)();
+            }
+            // The locale is a pointer in libc's part, which stays: the next goroutine must not see it.
+            libc::uselocale(LC_GLOBAL_LOCALE);
         }
     }
 
+    /// One round over all keys.
     #[cold]
     unsafe fn run_key_destructors(&self, tp: *mut u8) {
         let keys = self.keys as *const KeyStruct;
         // SAFETY: `specific` is an array of 32 pointers to blocks of 32 keys; `__pthread_keys` has as many
-        // entries. A block other than the first is malloc'ed by glibc and freed at the thread's end.
+        // entries, which other threads may change: volatile, and a destructor of the past is told by its number.
         unsafe {
+            tp.add(self.keys_used()).write(0);
             let blocks = tp.add(self.specific).cast::<*mut KeyData>();
-            for _ in 0..KEY_DESTRUCTOR_ROUNDS {
-                let mut again = false;
-                for b in 0..KEYS_PER_BLOCK {
-                    let block = blocks.add(b).read();
-                    if block.is_null() {
+            for b in 0..KEYS_PER_BLOCK {
+                let block = blocks.add(b).read();
+                if block.is_null() {
+                    continue;
+                }
+                for k in 0..KEYS_PER_BLOCK {
+                    let KeyData { seq, data } = block.add(k).read();
+                    if data.is_null() {
                         continue;
                     }
-                    for k in 0..KEYS_PER_BLOCK {
-                        let value = &mut *block.add(k);
-                        let data = std::mem::replace(&mut value.data, std::ptr::null_mut());
-                        let key = keys.add(b * KEYS_PER_BLOCK + k).read();
-                        if !data.is_null()
-                            && value.seq == key.seq
-                            && let Some(f) = key.destructor
-                        {
-                            again = true;
-                            f(data);
-                        }
+                    (*block.add(k)).data = std::ptr::null_mut();
+                    let key = keys.add(b * KEYS_PER_BLOCK + k).read_volatile();
+                    if seq == key.seq
+                        && let Some(f) = key.destructor
+                    {
+                        f(data);
                     }
                 }
-                if !again {
-                    break;
-                }
             }
+        }
+    }
+
+    /// Drops the values of all keys without destructors.
+    #[cold]
+    unsafe fn forget_keys(&self, tp: *mut u8) {
+        // SAFETY: as `run_key_destructors`. A block other than the first is malloc'ed by glibc, and freed at a
+        // thread's end as here.
+        unsafe {
+            let blocks = tp.add(self.specific).cast::<*mut KeyData>();
             for b in 1..KEYS_PER_BLOCK {
                 libc::free(blocks.add(b).replace(std::ptr::null_mut()).cast());
             }
@@ -212,12 +281,15 @@ impl Layout {
     ///
     /// # Safety
     /// `tp` was made by [`create`](Self::create), its destructors have run, no thread is on it except
-    /// perhaps the calling one, which touches no thread-local until it left.
+    /// perhaps the calling one, which has no reference to a thread-local.
     pub(crate) unsafe fn reset(&self, tp: *mut u8) {
         // SAFETY: by the caller; the ranges were taken from the loader.
         unsafe {
-            if dtv(tp).read() != self.generation && has_dynamic_tls(tp) {
-                self.reallocate(tp);
+            if dtv(tp).read() != self.generation {
+                free_dynamic_tls(tp);
+            }
+            if tp.add(self.keys_used()).read() != 0 {
+                self.forget_keys(tp); // set after the destructors had run
             }
             for m in &self.fresh {
                 let at = tp.sub(m.below);
@@ -225,23 +297,6 @@ impl Layout {
                 at.add(m.image_len).write_bytes(0, m.total_len - m.image_len);
             }
             tp.offset(self.errno).cast::<c_int>().write(0);
-        }
-    }
-
-    /// Gives back thread-locals of libraries loaded by `dlopen`, and makes the block anew around libc's part.
-    #[cold]
-    unsafe fn reallocate(&self, tp: *mut u8) {
-        // SAFETY: as `reset`; after the deallocation nothing allocates on this block until libc's part is back.
-        unsafe {
-            (self.deallocate_tls)(tp.cast(), false);
-            let bytes = |m: &Module| std::slice::from_raw_parts(tp.sub(m.below), m.total_len).to_vec();
-            let saved: Vec<Vec<u8>> = self.kept.iter().map(bytes).collect();
-            if (self.allocate_tls)(tp.cast()).is_null() {
-                std::alloc::handle_alloc_error(std::alloc::Layout::new::<Word>());
-            }
-            for (m, bytes) in self.kept.iter().zip(&saved) {
-                bytes.as_ptr().copy_to_nonoverlapping(tp.sub(m.below), m.total_len);
-            }
         }
     }
 
@@ -262,17 +317,27 @@ unsafe fn set<T>(tp: *mut u8, offset: usize, value: T) {
 }
 
 /// The block's vector of TLS modules: pairs of words, the first pair's first word counts generations.
-unsafe fn dtv(tp: *const u8) -> *const Word {
+unsafe fn dtv(tp: *const u8) -> *mut Word {
     // SAFETY: by the caller: a block that glibc initialised.
-    unsafe { tp.add(tcb::DTV).cast::<*const Word>().read() }
+    unsafe { tp.add(tcb::DTV).cast::<*mut Word>().read() }
 }
 
-/// Whether some module's thread-locals were allocated on demand (their `to_free` word is set).
-unsafe fn has_dynamic_tls(tp: *const u8) -> bool {
-    // SAFETY: by the caller; the pair before the first one holds the number of entries.
+/// Gives back the thread-locals that were made on demand, those of libraries loaded by `dlopen`; they are made anew
+/// at the next use.
+#[cold]
+unsafe fn free_dynamic_tls(tp: *const u8) {
+    // SAFETY: by the caller. The pair before the first one holds the number of entries. An entry is the address of
+    // the module's thread-locals and what to pass to `free`; null for those in the block itself.
     unsafe {
         let dtv = dtv(tp);
-        (1..=dtv.sub(2).read()).any(|i| dtv.add(2 * i + 1).read() != 0)
+        for i in 1..=dtv.sub(2).read() {
+            let entry = dtv.add(2 * i);
+            if entry.add(1).read() != 0 {
+                let to_free = entry.add(1).replace(0);
+                entry.write(UNALLOCATED);
+                libc::free(to_free as *mut c_void);
+            }
+        }
     }
 }
 
@@ -314,20 +379,19 @@ fn inspect() -> Result<Layout, &'static str> {
             &mut size, &mut align,
         );
         let above = (symbol(c"_thread_db_sizeof_pthread")? as *const u32).read() as usize;
+        let loader = above.next_multiple_of(align_of::<Word>());
         Layout {
             below: size.checked_sub(above).ok_or("the static TLS area is smaller than a thread block")?,
-            above,
+            above: loader + size_of::<Word>(),
             align,
             allocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(
                 symbol(c"_dl_allocate_tls")?,
             ),
-            deallocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, bool)>(symbol(
-                c"_dl_deallocate_tls",
-            )?),
             call_tls_dtors: std::mem::transmute::<usize, unsafe extern "C" fn()>(symbol(c"__call_tls_dtors")?),
             ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(symbol(c"__ctype_init")?),
             keys: symbol(c"__pthread_keys")?,
             tid: field(c"_thread_db_pthread_tid")?,
+            loader,
             list: field(c"_thread_db_pthread_list")?,
             specific: field(c"_thread_db_pthread_specific")?,
             rseq: symbol(c"__rseq_offset").ok().map(|at| (at as *const isize).read()),
@@ -335,7 +399,6 @@ fn inspect() -> Result<Layout, &'static str> {
             errno: relative(libc::__errno_location() as usize),
             generation: dtv(tp as *const u8).read(),
             fresh: Vec::new(),
-            kept: Vec::new(),
         }
     };
     if let Ok(resp) = symbol(c"__resp") {
@@ -357,7 +420,7 @@ impl Layout {
         // SAFETY: all offsets are checked to lie within this thread's block before they are read.
         let ok = unsafe {
             let word = |offset: usize| at.add(offset).cast::<Word>().read();
-            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.above;
+            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.loader;
             self.align.is_power_of_two()
                 && self.align <= 4096
                 && inside(self.tid, 4)
@@ -372,18 +435,40 @@ impl Layout {
                 // The list's neighbours point back here.
                 && (word(self.list) as *const Word).add(1).read() == tp + self.list
                 && (word(self.list + 8) as *const Word).read() == tp + self.list
+                && self.keys_are_where_we_think(at)
         };
         if ok { Ok(()) } else { Err("this C library lays its thread blocks out in an unknown way") }
     }
 
-    /// Asks the loader for the modules with static TLS, and sorts them into fresh and kept ones.
+    /// Sets a key and looks for it.
+    ///
+    /// # Safety
+    /// `tp` is this thread's block, and the offsets lie in it.
+    unsafe fn keys_are_where_we_think(&self, tp: *const u8) -> bool {
+        let mut key = 0;
+        // SAFETY: by the caller. The key is ours alone.
+        unsafe {
+            if libc::pthread_key_create(&mut key, None) != 0 {
+                return false;
+            }
+            libc::pthread_setspecific(key, tp.cast());
+            let value = tp.add(self.first_keys()).cast::<KeyData>().add(key as usize);
+            let seen = tp.add(self.keys_used()).read() == 1
+                && (key as usize >= KEYS_PER_BLOCK || (*value).data.cast_const() == tp.cast());
+            libc::pthread_setspecific(key, std::ptr::null());
+            libc::pthread_key_delete(key);
+            seen
+        }
+    }
+
+    /// Asks the loader for the modules with static TLS that start afresh with each goroutine.
     fn find_modules(&mut self) -> Result<(), &'static str> {
         struct Search {
             tp: usize,
             below: usize,
             keepers: [usize; 3],
             fresh: Vec<Module>,
-            kept: Vec<Module>,
+            kept: usize,
             dynamic: bool,
         }
         unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
@@ -415,7 +500,7 @@ impl Layout {
                 // SAFETY: a C string of the loader's.
                 || unsafe { *info.dlpi_name } == 0;
             match !main && search.keepers.iter().any(|&at| holds(at)) {
-                true => search.kept.push(module),
+                true => search.kept += 1,
                 false => search.fresh.push(module),
             }
             0
@@ -426,19 +511,19 @@ impl Layout {
             below: self.below,
             keepers,
             fresh: Vec::new(),
-            kept: Vec::new(),
+            kept: 0,
             dynamic: false,
         };
         // SAFETY: `visit` matches the callback's contract.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-        if search.kept.is_empty() {
+        if search.kept == 0 {
             return Err("libc's own thread-locals were not found");
         }
         if search.dynamic {
             // Libraries with on-demand TLS are there already: look for it at each reset.
             self.generation = usize::MAX;
         }
-        (self.fresh, self.kept) = (search.fresh, search.kept);
+        self.fresh = search.fresh;
         Ok(())
     }
 }

@@ -13,7 +13,8 @@
 //!   slot top ─┬──────────────────────────────┐
 //!             │ slot header                  │
 //!             ├──────────────────────────────┤
-//!             │ struct pthread  (`above`)    │
+//!             │ who loaded it   (`above`)    │  the M whose thread is on this block
+//!             │ struct pthread               │
 //!   thread ──►├──────────────────────────────┤  FS base, self pointer in its first word
 //!   pointer   │ TLS of the executable        │
 //!             │ TLS of libc (malloc's tcache)│
@@ -25,11 +26,19 @@
 //!
 //! Where this cannot work (another C library, another processor, a static executable, a kernel
 //! without user-mode FS writes) goroutines share the thread-locals of the thread they run on, as
-//! in every other runtime of this kind, and `Runtime::info` says so.
+//! in every other runtime of this kind, and `Runtime::info` says so. `MUNGO_DEBUG=owntls=0` forces it.
 //!
-//! Known limits of own thread-locals: a library loaded by `dlopen` that wants *static* TLS finds
-//! it uninitialised in goroutines that were alive before; priority-inheriting and robust pthread
-//! mutexes, which name their owner to the kernel, must not be locked by a goroutine.
+//! **What is fresh.** A goroutine finds thread-locals as a new thread does, though blocks are reused: those of the
+//! executable and its libraries are put back to their initial image, those of libraries loaded by `dlopen` are
+//! freed and made anew, keys are cleared, `errno` is 0, the locale is the global one. What libc keeps for its own use
+//! stays with the block: malloc's cache, buffers, a `dlerror` that nobody asked for.
+//!
+//! **Known limits.** A library loaded by `dlopen` that wants *static* TLS (few do; it needs `-ftls-model=initial-exec`)
+//! finds it zeroed, or as the last goroutine left it, in blocks made before. Priority-inheriting and robust pthread
+//! mutexes, which name their owner to the kernel, must not be locked by a goroutine. `pthread_self` names the
+//! goroutine, so it is no handle for the thread below: `pthread_setaffinity_np` and the like fail with `ESRCH`, and
+//! `pthread_getattr_np` does not know its stack. What belongs to the kernel's thread does not migrate: the signal
+//! mask, priorities, the affinity.
 
 #[cfg(all(
     target_os = "linux",
@@ -51,4 +60,8 @@ mod imp;
 #[path = "shared.rs"]
 mod imp;
 
-pub(crate) use imp::{layout, set_thread_pointer, thread_pointer};
+pub(crate) use imp::{layout, loader, set_loader, set_thread_pointer, thread_pointer};
+
+/// Thread ids for the C library start above the kernel's largest pid (2^22), so they also tell a goroutine's block from
+/// a thread's.
+pub(crate) const FIRST_TID: u32 = 1 << 23;

@@ -1,0 +1,200 @@
+//! Preemption of code that never calls the runtime: a signal, and a thread that sleeps inside the handler.
+//!
+//! The monitor sends SIGURG to the thread of a P whose slice is over. The handler gives the P away, puts the goroutine on
+//! the global queue as one that is bound to its thread, and sleeps until it is given a P again. The OS thread never
+//! changes under the interrupted code, and the kernel saved all registers: a preempted malloc, vector loop, C function or
+//! vDSO call is as safe as under the kernel's own preemption.
+//!
+//! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
+//! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the monitor.
+//!
+//! Rejected: switching to another stack from the handler, as Go does. It needs a compiler that knows safe points; every
+//! Rust runtime that tried corrupts registers or hangs in malloc.
+
+use super::bound;
+use super::g::G;
+use super::m::M;
+use super::p::{P, PREEMPT};
+use crate::current;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Go's choice: ignored by default, rarely used by programs, harmless if spurious.
+pub(crate) const SIGNAL: c_int = libc::SIGURG;
+
+struct Installed {
+    previous: libc::sigaction,
+    /// Code of libc and of the loader: their locks are held for a moment only, so wait for the next look.
+    lock_holders: Vec<Range<usize>>,
+}
+
+static INSTALLED: OnceLock<Installed> = OnceLock::new();
+
+/// Installs the handler; once for the process. A handler that was there is called for signals that are not ours.
+pub(crate) fn install() {
+    INSTALLED.get_or_init(|| {
+        // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
+        unsafe {
+            let mut previous: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            libc::sigaction(SIGNAL, std::ptr::null(), &mut previous);
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigfillset(&mut action.sa_mask);
+            libc::sigaction(SIGNAL, &action, std::ptr::null_mut());
+            Installed { previous, lock_holders: lock_holders() }
+        }
+    });
+}
+
+/// Asks the M's thread to give its goroutine up.
+pub(crate) fn interrupt(m: &M) {
+    // SAFETY: a signal to a thread of this process; if the thread is gone, the call fails.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), m.tid.load(Relaxed), SIGNAL) };
+}
+
+extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    match current::g() {
+        Some(g) => on_goroutine(g, context),
+        None => chain(signal, info, context),
+    }
+    // SAFETY: as above; the goroutine is on the same thread.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn on_goroutine(g: &'static G, context: *mut c_void) {
+    // SAFETY: the M that runs this goroutine: it was stored before its thread-locals were loaded.
+    let m = unsafe { &*g.m.load(Relaxed) };
+    if m.in_runtime.load(Relaxed) != 0 || in_system_call(context) {
+        return; // the flag is seen when it leaves the runtime; a blocked call keeps its peace
+    }
+    m.enter_runtime();
+    match m.p() {
+        // It ran on without a P after a blocking call: time to queue up.
+        None => sleep_without_p(m, g),
+        Some(p) if wanted(p, context) => {
+            p.take_request();
+            p.counters.preemptions.add(1);
+            m.drop_p();
+            m.shared().pass_on(p);
+            sleep_without_p(m, g);
+        }
+        Some(_) => {} // from outside, or too late
+    }
+    m.leave_runtime();
+}
+
+fn sleep_without_p(m: &M, g: &'static G) {
+    m.in_handler.store(true, Relaxed);
+    bound::wait_for_p(m, g);
+    m.in_handler.store(false, Relaxed);
+}
+
+/// Whether the monitor asked for this P, and now is a good moment.
+fn wanted(p: &P, context: *mut c_void) -> bool {
+    if p.flags.load(Relaxed) & PREEMPT == 0 || !p.is_asked() {
+        return false;
+    }
+    /// Looks in a row that may find it in libc.
+    const PATIENCE: u32 = 3;
+    let at = program_counter(context);
+    let holder = INSTALLED.get().is_some_and(|i| i.lock_holders.iter().any(|code| code.contains(&at)));
+    let tries = p.spared.load(Relaxed);
+    if holder && tries < PATIENCE {
+        p.spared.store(tries + 1, Relaxed);
+        return false;
+    }
+    p.spared.store(0, Relaxed);
+    true
+}
+
+/// Calls the handler that the program had before.
+fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let Some(previous) = INSTALLED.get().map(|i| i.previous) else { return };
+    // SAFETY: the program's own handler, called the way it asked for.
+    unsafe {
+        match previous.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => {} // SIGURG is ignored by default
+            f if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+                std::mem::transmute::<usize, extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)>(f)(
+                    signal, info, context,
+                );
+            }
+            f => std::mem::transmute::<usize, extern "C" fn(c_int)>(f)(signal),
+        }
+    }
+}
+
+/// The interrupted instruction.
+fn program_counter(context: *mut c_void) -> usize {
+    // SAFETY: the kernel passes a `ucontext_t`.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    return context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+    #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+    return context.uc_mcontext.pc as usize;
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+    {
+        _ = context;
+        0
+    }
+}
+
+/// The signal hit a blocked system call: the kernel will restart it (the program counter is at the instruction), or it
+/// returns EINTR (just after it).
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn in_system_call(context: *mut c_void) -> bool {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let at = program_counter(context) as *const [u8; 2];
+    // SAFETY: code that was about to run, or has just run, can be read; the kernel's context is valid.
+    unsafe {
+        let result = (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RAX as usize];
+        at.read() == SYSCALL || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SYSCALL)
+    }
+}
+
+/// aarch64: `svc #0`, the result in x0.
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+fn in_system_call(context: *mut c_void) -> bool {
+    const SVC: u32 = 0xd400_0001;
+    let at = program_counter(context) as *const u32;
+    // SAFETY: as on x86-64.
+    unsafe {
+        let result = (*context.cast::<libc::ucontext_t>()).uc_mcontext.regs[0] as i64;
+        at.read() == SVC || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SVC)
+    }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+fn in_system_call(_context: *mut c_void) -> bool {
+    false
+}
+
+/// The code ranges of libc and of the dynamic loader.
+fn lock_holders() -> Vec<Range<usize>> {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid info and its own tables; `data` is the vector below.
+        unsafe {
+            let (info, ranges) = (&*info, &mut *data.cast::<Vec<Range<usize>>>());
+            let name = std::ffi::CStr::from_ptr(info.dlpi_name).to_string_lossy();
+            let file = name.rsplit('/').next().unwrap_or_default();
+            if file.starts_with("libc.so") || file.starts_with("ld-") {
+                let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
+                for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
+                    let start = (info.dlpi_addr + h.p_vaddr) as usize;
+                    ranges.push(start..start + h.p_memsz as usize);
+                }
+            }
+        }
+        0
+    }
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    // SAFETY: `visit` matches the callback's contract.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut ranges).cast()) };
+    ranges
+}

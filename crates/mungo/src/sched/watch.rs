@@ -1,0 +1,278 @@
+//! What the monitor looks at: who runs too long, who is blocked, which timer is late.
+//!
+//! If nobody waits, nobody is disturbed. Otherwise, for a P that has been on the same tick for a while:
+//! * its goroutine said that it blocks: the P moves on after 20 µs;
+//! * its thread's CPU clock stands still and the kernel says that it sleeps: it blocks without a word, the P moves on;
+//! * its slice is over: it is asked to yield, and interrupted if it is not in the runtime;
+//! * a timer is due and every P computes: the one that has computed longest makes room.
+
+use super::blocking;
+use super::g::{G, GPtr};
+use super::global::GList;
+use super::m::M;
+use super::p::{P, PREEMPT, RETIRE};
+use super::preempt;
+use super::shared::Shared;
+use super::wake::Wake;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// An announced blocking call keeps its P so long, as in Go.
+const ANNOUNCED_NS: u64 = 20_000;
+/// From here on a goroutine on the same tick is suspected of being blocked.
+/// TUNED: the P moves on at the second look; looks are at most 1 ms apart while somebody waits.
+const SUSPECT_NS: u64 = 50_000;
+/// A goroutine that has computed so long makes room for one that a timer woke.
+const WAKEUP_PREEMPTS_NS: u64 = 1_000_000;
+/// A timer so late is not being looked after by its own P.
+pub(super) const LATE_TIMER_NS: u64 = 20_000;
+/// A worker in the runtime that does not move for so long waits for a lock that a preempted goroutine may hold.
+const STUCK_NS: u64 = 20_000_000;
+/// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
+const STRAY_COMPUTES_NS: u64 = 1_000_000;
+/// Clocks of goroutines without a P that are read at each look.
+const STRAYS_PER_LOOK: usize = 32;
+
+/// What was seen of a P.
+#[derive(Clone, Copy)]
+struct Seen {
+    tick: u32,
+    m: *const M,
+    /// When this tick was first seen.
+    since_ns: u64,
+    /// The thread's CPU clock at the last look, and when that was; `None`: not read yet.
+    cpu_ns: Option<u64>,
+    cpu_at_ns: u64,
+}
+
+/// The monitor's memory.
+#[derive(Default)]
+pub(super) struct Watch {
+    seen: Vec<Seen>,
+    /// Ms whose goroutines lost the P.
+    strays: Vec<Stray>,
+}
+
+/// An M whose goroutine lost the P.
+struct Stray {
+    m: &'static M,
+    /// When its clock was last read, and what it said.
+    at_ns: u64,
+    cpu_ns: u64,
+}
+
+// SAFETY: the monitor's alone; the pointers are compared or lead to Ms, which live as long as the runtime.
+unsafe impl Send for Watch {}
+
+impl Watch {
+    /// Looks at all Ps. `true`: something was done.
+    pub(super) fn look(&mut self, shared: &Shared, now: u64) -> bool {
+        self.seen.resize(
+            shared.all_ps().count(),
+            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, cpu_at_ns: now },
+        );
+        let mut acted = false;
+        for (at, p) in shared.all_ps().enumerate() {
+            acted |= self.look_at(shared, p, at, now);
+        }
+        acted |= self.serve_late_timers(shared, now);
+        acted |= rescue(shared, now);
+        self.look_at_strays(now);
+        acted
+    }
+
+    fn look_at(&mut self, shared: &Shared, p: &P, at: usize, now: u64) -> bool {
+        let seen = &mut self.seen[at];
+        let m = p.m.load(Acquire);
+        let tick = p.tick.load(Relaxed);
+        if m.is_null() || tick != seen.tick || !std::ptr::eq(m, seen.m) {
+            *seen = Seen { tick, m, since_ns: now, cpu_ns: None, cpu_at_ns: now };
+            return false;
+        }
+        // SAFETY: Ms live as long as the runtime.
+        let m: &'static M = unsafe { &*m };
+        let ran = now - seen.since_ns;
+        let flags = p.flags.load(Relaxed);
+        if flags & RETIRE == 0 && !somebody_waits(shared, p, now) {
+            return false;
+        }
+        if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
+            return self.retake(shared, m, p, now);
+        }
+        if ran < SUSPECT_NS {
+            return false;
+        }
+        let (before, elapsed) = (seen.cpu_ns, now - seen.cpu_at_ns);
+        let Some(cpu) = thread_cpu_ns(m) else { return false };
+        (seen.cpu_ns, seen.cpu_at_ns) = (Some(cpu), now);
+        if before == Some(cpu) && thread_sleeps(m) {
+            if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
+                return self.retake(shared, m, p, now);
+            }
+            return ran >= STUCK_NS && release_preempted(shared);
+        }
+        // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
+        if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
+            p.ask_to_yield(tick);
+            if before.is_some_and(|before| computes(before, cpu, elapsed)) {
+                interrupt_owner(shared, m);
+            }
+            return true;
+        }
+        false
+    }
+
+    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
+        let Some(p) = blocking::retake(m, p) else { return false };
+        p.m.store(std::ptr::null_mut(), Relaxed);
+        p.counters.retakes.add(1);
+        self.strays.push(Stray { m, at_ns: now, cpu_ns: thread_cpu_ns(m).unwrap_or(0) });
+        // SAFETY: Ps live as long as the runtime.
+        shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
+        true
+    }
+
+    /// All Ps compute and a timer is due: its goroutine goes next on the P that has computed longest.
+    fn serve_late_timers(&mut self, shared: &Shared, now: u64) -> bool {
+        if shared.counts.idle_ps() != 0 || shared.next_timer_ns().saturating_add(LATE_TIMER_NS) > now {
+            return false;
+        }
+        let oldest = |(at, p): &(usize, &P)| (self.seen[*at].since_ns, p.id);
+        let running = shared.all_ps().enumerate().filter(|(at, _)| !self.seen[*at].m.is_null());
+        let Some((at, p)) = running.min_by_key(oldest) else { return false };
+        let Seen { m, since_ns, tick, .. } = self.seen[at];
+        if now - since_ns < WAKEUP_PREEMPTS_NS {
+            return false;
+        }
+        let mut list = GList::new();
+        for other in shared.all_ps() {
+            take_late(other, now, |g| {
+                if !p.runq.offer_next(g.as_ptr()) {
+                    list.push(g);
+                }
+            });
+        }
+        if list.len() > 0 {
+            shared.push_global_front(list);
+        }
+        p.ask_to_yield(tick);
+        // SAFETY: Ms live as long as the runtime.
+        interrupt_owner(shared, unsafe { &*m });
+        true
+    }
+
+    /// Goroutines that lost their P and compute get the signal that brings them back under one.
+    fn look_at_strays(&mut self, now: u64) {
+        self.strays.retain(|s| s.m.stray.load(Relaxed));
+        let turn = self.strays.len().min(STRAYS_PER_LOOK);
+        for stray in &mut self.strays[..turn] {
+            let elapsed = now - stray.at_ns;
+            if elapsed < STRAY_COMPUTES_NS {
+                continue;
+            }
+            let Some(cpu) = thread_cpu_ns(stray.m) else { continue };
+            if computes(stray.cpu_ns, cpu, elapsed) {
+                interrupt(stray.m);
+            }
+            (stray.at_ns, stray.cpu_ns) = (now, cpu);
+        }
+        self.strays.rotate_left(turn);
+    }
+
+    /// Whether there is a reason to look again within a millisecond.
+    pub(super) fn is_concerned(&self, shared: &Shared) -> bool {
+        !self.strays.is_empty()
+            || (shared.counts.idle_ps() < shared.procs()
+                && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
+    }
+}
+
+/// A P is idle, nobody looks for work, and yet there is some. By the idle protocol this is a moment between two steps of
+/// somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond.
+fn rescue(shared: &Shared, now: u64) -> bool {
+    let late = shared.next_timer_ns().saturating_add(STUCK_NS) <= now;
+    if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || shared.any_work()) {
+        return false;
+    }
+    shared.wake_one();
+    true
+}
+
+/// Somebody wants this P: its own queue, the global one, or one of its timers.
+fn somebody_waits(shared: &Shared, p: &P, now: u64) -> bool {
+    !p.runq.is_empty() || shared.global_len() != 0 || p.timers.next_ns() <= now
+}
+
+fn running_g(m: &M) -> Option<GPtr> {
+    GPtr::new(m.g.load(Relaxed))
+}
+
+fn announced(m: &M) -> bool {
+    running_g(m).is_some_and(|g| g.announced.load(Relaxed))
+}
+
+/// It has used most of the time since its clock was read: it is not about to block.
+fn computes(before: u64, now: u64, elapsed: u64) -> bool {
+    now.saturating_sub(before) > elapsed / 2
+}
+
+/// Interrupts the code of an M that has a P.
+fn interrupt_owner(shared: &Shared, m: &'static M) {
+    if shared.config.async_preempt && m.in_runtime.load(Acquire) == 0 && shared.can_start_m() {
+        interrupt(m);
+    }
+}
+
+/// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.
+fn interrupt(m: &M) {
+    if !thread_sleeps(m) {
+        preempt::interrupt(m);
+    }
+}
+
+/// Lets preempted goroutines run on without a P: one of them may hold the lock that a worker waits for.
+#[cold]
+fn release_preempted(shared: &Shared) -> bool {
+    let ms: Vec<&'static M> = shared.synced.lock().ms.clone();
+    let mut any = false;
+    for m in ms {
+        if m.in_handler.load(Relaxed) && m.ticket.release() {
+            m.wake();
+            any = true;
+        }
+    }
+    any
+}
+
+fn take_late(p: &P, now: u64, mut each: impl FnMut(GPtr)) {
+    if p.timers.next_ns() > now {
+        return;
+    }
+    let mut due: [Option<GPtr>; 32] = [None; 32];
+    let n = p.timers.take_due(now, &mut due);
+    for g in due.into_iter().take(n).flatten() {
+        if G::notify(&g) == Wake::Enqueue {
+            each(g);
+        }
+    }
+}
+
+/// The CPU time that the M's thread has used.
+fn thread_cpu_ns(m: &M) -> Option<u64> {
+    const PER_THREAD_SCHED: libc::clockid_t = 6;
+    let clock = (!m.tid.load(Relaxed) << 3) | PER_THREAD_SCHED;
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `ts` is writable; for a thread that ended the call fails.
+    let ok = unsafe { libc::clock_gettime(clock, &mut ts) } == 0;
+    ok.then_some(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)
+}
+
+/// The kernel's word: sleeping or waiting for a disk, rather than runnable.
+fn thread_sleeps(m: &M) -> bool {
+    use std::io::Read;
+    let mut text = [0u8; 128];
+    let path = format!("/proc/self/task/{}/stat", m.tid.load(Relaxed));
+    let n = std::fs::File::open(path).and_then(|mut f| f.read(&mut text)).unwrap_or(0);
+    let text = &text[..n];
+    let state = text.iter().rposition(|&c| c == b')').and_then(|at| text.get(at + 2));
+    matches!(state, Some(b'S' | b'D'))
+}

@@ -1,0 +1,175 @@
+//! Goroutines that block their thread, announced or not, do not keep others from running.
+
+mod common;
+
+use common::{Deadline, runtime, wait_until};
+use mungo::Runtime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::time::{Duration, Instant};
+
+/// `n` goroutines block until `release`, all at the same time: on fewer procs that works only if each loses its P.
+fn all_block_together(n: usize, block: impl Fn(&AtomicBool) + Send + Sync + Clone + 'static) {
+    let runtime = runtime(1);
+    let inside = Arc::new(AtomicUsize::new(0));
+    let release = Arc::new(AtomicBool::new(false));
+    let handles: Vec<_> = (0..n)
+        .map(|_| {
+            let (inside, release, block) = (inside.clone(), release.clone(), block.clone());
+            runtime.spawn(move || {
+                inside.fetch_add(1, Release);
+                block(&release);
+            })
+        })
+        .collect();
+    wait_until("all are inside", || inside.load(Acquire) == n);
+    release.store(true, Release);
+    handles.into_iter().for_each(|h| h.join().unwrap());
+}
+
+fn nap_until(release: &AtomicBool) {
+    while !release.load(Acquire) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn unannounced_sleeps_lose_their_p() {
+    all_block_together(16, nap_until);
+}
+
+#[test]
+fn announced_calls_lose_their_p() {
+    all_block_together(16, |release| mungo::blocking(|| nap_until(release)));
+}
+
+#[test]
+fn blocking_returns_the_value_and_passes_panics_on() {
+    let runtime = runtime(1);
+    assert_eq!(runtime.run(|| mungo::blocking(|| 5)), 5);
+    let panicked = runtime.run(|| std::panic::catch_unwind(|| mungo::blocking(|| panic!("inside"))).is_err());
+    assert!(panicked);
+    assert_eq!(mungo::blocking(|| 6), 6, "on a plain thread it just runs");
+    let nested = runtime.run(|| mungo::blocking(|| mungo::blocking(|| 1) + 1));
+    assert_eq!(nested, 2);
+}
+
+#[test]
+fn a_contended_std_mutex_blocks_its_holder_only() {
+    let runtime = runtime(1);
+    let lock = Arc::new(std::sync::Mutex::new(()));
+    let held = lock.lock().unwrap();
+    let waiters: Vec<_> = (0..4)
+        .map(|_| {
+            let lock = lock.clone();
+            runtime.spawn(move || drop(lock.lock().unwrap()))
+        })
+        .collect();
+    // Though four goroutines sit in the mutex on one P, others run.
+    for i in 0..20 {
+        assert_eq!(runtime.run(move || i), i);
+    }
+    drop(held);
+    waiters.into_iter().for_each(|w| w.join().unwrap());
+}
+
+#[test]
+fn waitpid_and_pipes_block_their_thread_only() {
+    let runtime = runtime(1);
+    let child = runtime.spawn(|| std::process::Command::new("sleep").arg("0.2").status().map(|s| s.success()));
+    let mut others = 0;
+    while !child.is_finished() {
+        runtime.run(mungo::yield_now);
+        others += 1;
+    }
+    assert!(child.join().unwrap().expect("the sleep command"));
+    assert!(others > 0);
+}
+
+/// DESIGN: taking the P needs no signal, so a C call sees no EINTR because of us.
+#[test]
+fn blocked_c_calls_see_no_interruption() {
+    let runtime = runtime(2);
+    let interrupted = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let calls: Vec<_> = (0..12)
+        .map(|i| {
+            let interrupted = interrupted.clone();
+            runtime.spawn(move || {
+                let end = Deadline::after(Duration::from_millis(500));
+                while !end.passed() {
+                    // SAFETY: plain C calls on local data.
+                    let r = unsafe {
+                        match i % 3 {
+                            0 => libc::usleep(15_000),
+                            1 => libc::poll(std::ptr::null_mut(), 0, 15).min(0),
+                            _ => {
+                                let ts = libc::timespec { tv_sec: 0, tv_nsec: 15_000_000 };
+                                libc::nanosleep(&ts, std::ptr::null_mut())
+                            }
+                        }
+                    };
+                    if r != 0 {
+                        interrupted.fetch_add(1, Relaxed);
+                    }
+                }
+            })
+        })
+        .collect();
+    // Hogs, so that slices end and signals are sent.
+    for _ in 0..4 {
+        let stop = stop.clone();
+        runtime.spawn(move || while !stop.load(Relaxed) {});
+    }
+    calls.into_iter().for_each(|c| c.join().unwrap());
+    stop.store(true, Relaxed);
+    assert_eq!(interrupted.load(Relaxed), 0);
+}
+
+#[test]
+fn a_goroutine_that_computes_after_a_blocking_call_comes_back_under_a_p() {
+    let runtime = runtime(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    let progress = Arc::new(AtomicUsize::new(0));
+    for _ in 0..6 {
+        let (stop, progress) = (stop.clone(), progress.clone());
+        runtime.spawn(move || {
+            std::thread::sleep(Duration::from_millis(5)); // loses the P
+            progress.fetch_add(1, Release);
+            while !stop.load(Relaxed) {} // computes without it, until the monitor notices
+        });
+    }
+    wait_until("all compute", || progress.load(Acquire) == 6);
+    assert_eq!(runtime.run(|| 3), 3);
+    stop.store(true, Relaxed);
+    runtime.shutdown(Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+fn at_the_thread_cap_things_run_later() {
+    let runtime = Runtime::builder().procs(2).max_threads(3).build().unwrap();
+    let start = Instant::now();
+    let handles: Vec<_> =
+        (0..12).map(|_| runtime.spawn(|| std::thread::sleep(Duration::from_millis(10)))).collect();
+    handles.into_iter().for_each(|h| h.join().unwrap());
+    assert!(start.elapsed() >= Duration::from_millis(40), "three threads cannot do it faster");
+    assert!(runtime.metrics().threads <= 3);
+    let hogs: Vec<_> = (0..4)
+        .map(|_| {
+            runtime.spawn(|| {
+                let end = Deadline::after(Duration::from_millis(50));
+                while !end.passed() {}
+            })
+        })
+        .collect();
+    hogs.into_iter().for_each(|h| h.join().unwrap());
+}
+
+#[test]
+fn idle_threads_leave_after_a_while() {
+    let runtime = runtime(1);
+    let handles: Vec<_> =
+        (0..32).map(|_| runtime.spawn(|| std::thread::sleep(Duration::from_millis(100)))).collect();
+    handles.into_iter().for_each(|h| h.join().unwrap());
+    wait_until("most threads have left", || runtime.metrics().threads <= 6);
+}
