@@ -219,12 +219,12 @@ impl<T> Chan<T> {
         match reservation {
             Reservation::Closed => Err(value),
             Reservation::Partner(receiver) => {
-                let _entered = Entered::now();
+                let entered = Entered::now();
                 // SAFETY: won by the reservation and not woken; its slot has room for one `T`.
                 unsafe {
                     receiver.as_ref().slot().cast::<T>().write(value);
                     receiver.as_ref().settle(Ending::Done);
-                    Node::wake(receiver);
+                    Node::wake(receiver, &entered);
                 }
                 Ok(())
             }
@@ -250,7 +250,7 @@ impl<T> Chan<T> {
             // SAFETY: won by the reservation and not woken.
             Reservation::Partner(receiver) => unsafe {
                 receiver.as_ref().settle(Ending::Retry);
-                Node::wake(receiver);
+                Node::wake(receiver, &entered);
             },
             Reservation::Place => {
                 let mut locked = self.core.lock(&entered);

@@ -42,10 +42,24 @@ impl Entered {
         Entered(Running::enter().map(Running::leak))
     }
 
+    /// The same caller again: it stays inside until the first one is dropped.
+    #[inline]
+    fn again(&self) -> ManuallyDrop<Entered> {
+        ManuallyDrop::new(Entered(self.0))
+    }
+
+    /// The caller as the scheduler wants it; `None` on a plain thread.
+    #[inline]
+    pub(super) fn with_running<R>(&self, f: impl FnOnce(Option<&Running>) -> R) -> R {
+        // SAFETY: as in `into_running`, but not dropped.
+        let running = self.0.map(|g| ManuallyDrop::new(unsafe { Running::retrieve(g) }));
+        f(running.as_deref())
+    }
+
     /// `None` on a plain thread.
     #[inline]
     fn into_running(self) -> Option<Running> {
-        let g = std::mem::ManuallyDrop::new(self).0?;
+        let g = ManuallyDrop::new(self).0?;
         // SAFETY: leaked in `now`, by this goroutine; retrieved here or by `drop`.
         Some(unsafe { Running::retrieve(g) })
     }
@@ -156,17 +170,17 @@ impl Core {
     /// The reference to the caller's [`Entered`] is evidence: see the module. It must not be dropped before the lock
     /// (WHY NOT by lifetime: who parks gives up both at once).
     #[inline]
-    pub(super) fn lock<'a>(&'a self, _entered: &Entered) -> Locked<'a> {
+    pub(super) fn lock<'a>(&'a self, entered: &Entered) -> Locked<'a> {
         self.lock.lock();
-        Locked { core: self, wakes: WakeList::new() }
+        Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
     }
 
     /// The lock again, of one who holds it and [leaked](Locked::leak) it.
     ///
     /// # Safety
     /// The caller holds the lock, and no other `Locked` of it is in use.
-    pub(super) unsafe fn assume_locked(&self) -> Locked<'_> {
-        Locked { core: self, wakes: WakeList::new() }
+    pub(super) unsafe fn assume_locked(&self, entered: &Entered) -> Locked<'_> {
+        Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
     }
 
     /// What would not block, and a number that changes whenever that does.
@@ -293,6 +307,8 @@ impl Operation {
 /// Holds a channel's lock.
 pub(crate) struct Locked<'a> {
     core: &'a Core,
+    /// Whose.
+    entered: ManuallyDrop<Entered>,
     /// Woken after the unlock.
     pub(super) wakes: WakeList,
 }
@@ -390,6 +406,6 @@ impl Drop for Locked<'_> {
         self.publish();
         // SAFETY: held since `lock`.
         unsafe { self.core.lock.unlock() };
-        self.wakes.wake_all();
+        self.wakes.wake_all(&self.entered);
     }
 }

@@ -18,6 +18,8 @@ use loom::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicBool;
 
 #[cfg(not(loom))]
+use super::core::Entered;
+#[cfg(not(loom))]
 use crate::sched::park::Waiter;
 
 use crate::sched::claim::{Claim, TIMED_OUT};
@@ -141,6 +143,7 @@ impl Node {
     }
 
     /// Goes for the claim. `true`: the caller ends this wait, and must wake it.
+    #[inline]
     fn try_claim(&self, ending: Ending) -> bool {
         let op = self.op();
         if op.exclusive {
@@ -160,9 +163,12 @@ impl Node {
     /// # Safety
     /// The caller won the claim, and has not woken it yet.
     #[cfg(not(loom))]
-    pub(super) unsafe fn wake(this: NonNull<Node>) {
+    #[inline]
+    pub(super) unsafe fn wake(this: NonNull<Node>, waker: &Entered) {
         // SAFETY: alive until woken.
-        unsafe { Waiter::wake(NonNull::from(&this.as_ref().op().waiter)) }
+        let waiter = NonNull::from(unsafe { &this.as_ref().op().waiter });
+        // SAFETY: by the caller.
+        waker.with_running(|running| unsafe { Waiter::wake_by(running, waiter) });
     }
 }
 
@@ -211,6 +217,7 @@ impl Queue {
         self.tail = node;
     }
 
+    #[inline]
     fn unlink(&mut self, node: &Node) {
         let (prev, next) = (node.prev.get(), node.next.get());
         // SAFETY: neighbours are linked, so alive.
@@ -310,10 +317,10 @@ impl WakeList {
 
     #[cfg(not(loom))]
     #[inline]
-    pub(super) fn wake_all(&mut self) {
+    pub(super) fn wake_all(&mut self, waker: &Entered) {
         while let Some(node) = self.pop() {
             // SAFETY: won by whoever put it here, and popped once.
-            unsafe { Node::wake(node) };
+            unsafe { Node::wake(node, waker) };
         }
     }
 }

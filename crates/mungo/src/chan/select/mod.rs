@@ -2,6 +2,7 @@
 
 mod case;
 mod engine;
+mod locks;
 mod macros;
 mod typed;
 
