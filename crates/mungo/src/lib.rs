@@ -12,6 +12,8 @@
 pub mod alloc;
 #[cfg(not(loom))]
 mod builder;
+#[cfg_attr(loom, allow(dead_code))]
+pub mod chan;
 #[cfg(not(loom))]
 mod cpus;
 #[cfg(not(loom))]

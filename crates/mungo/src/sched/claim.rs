@@ -9,7 +9,7 @@ use loom::sync::atomic::AtomicUsize;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicUsize;
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Nobody has ended the wait yet.
 const OPEN: usize = 0;
@@ -43,6 +43,14 @@ impl Claim {
         self.0.compare_exchange(OPEN, winner, AcqRel, Relaxed).is_ok()
     }
 
+    /// The same for a claim that nobody else can go for, or that the caller has won and now says more about.
+    #[inline]
+    pub(crate) fn settle(&self, winner: usize) {
+        debug_assert_ne!(winner, OPEN);
+        // ORDERING: Release as in `take`.
+        self.0.store(winner, Release);
+    }
+
     /// Who ended the wait; `None`: nobody yet.
     #[inline]
     pub(crate) fn winner(&self) -> Option<usize> {
@@ -51,6 +59,11 @@ impl Claim {
             OPEN => None,
             winner => Some(winner),
         }
+    }
+
+    /// Before another wait on the same frame, when nobody knows the claim.
+    pub(crate) fn reopen(&mut self) {
+        *self = Claim::new();
     }
 }
 

@@ -90,9 +90,20 @@ impl Waiter {
     /// # Safety
     /// `this` is alive, and the caller is the only one that wakes it for this wait.
     pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
+        let waker = Running::enter();
+        // SAFETY: by the caller.
+        unsafe { Waiter::wake_by(waker.as_ref(), this) }
+    }
+
+    /// As [`wake`](Self::wake), for a caller that is in the runtime already, if it is a goroutine.
+    ///
+    /// # Safety
+    /// As `wake`.
+    #[inline]
+    pub(crate) unsafe fn wake_by(waker: Option<&Running>, this: NonNull<Waiter>) {
         // SAFETY: by the caller; not touched after the store or the notification.
         match unsafe { this.as_ref() } {
-            Waiter::G(g) => ready(*g),
+            Waiter::G(g) => ready_by(waker, *g),
             Waiter::Thread { thread, woken } => {
                 let thread = thread.clone();
                 SLEEPING_THREADS.fetch_sub(1, Relaxed);
@@ -140,7 +151,12 @@ pub(crate) fn park_running(running: Running, reason: WaitReason) {
 
 /// Makes a parked goroutine runnable. The caller won the right to do so.
 pub(crate) fn ready(g: GPtr) {
-    match Running::enter() {
+    ready_by(Running::enter().as_ref(), g);
+}
+
+#[inline]
+fn ready_by(waker: Option<&Running>, g: GPtr) {
+    match waker {
         Some(running) if g.shared.get() == std::ptr::from_ref(running.shared()) => {
             if g.notify() == Wake::Enqueue {
                 queue_next(running.p(), running.shared(), g);

@@ -31,10 +31,16 @@ pub enum WaitReason {
     Semaphore,
     /// [`Barrier::wait`](crate::sync::Barrier::wait).
     Barrier,
+    /// A send to a [channel](crate::chan) that is full, or has no receiver waiting.
+    ChanSend,
+    /// A receive from a [channel](crate::chan) that is empty.
+    ChanRecv,
+    /// [`select!`](crate::chan::select!) or [`Select`](crate::chan::Select).
+    Select,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 13] = [
+    const ALL: [WaitReason; 16] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -48,6 +54,9 @@ impl WaitReason {
         WaitReason::Once,
         WaitReason::Semaphore,
         WaitReason::Barrier,
+        WaitReason::ChanSend,
+        WaitReason::ChanRecv,
+        WaitReason::Select,
     ];
 
     pub(crate) fn from_u8(n: u8) -> WaitReason {
@@ -70,6 +79,9 @@ impl WaitReason {
             WaitReason::Once => "once",
             WaitReason::Semaphore => "semaphore",
             WaitReason::Barrier => "barrier",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::ChanRecv => "chan receive",
+            WaitReason::Select => "select",
         }
     }
 }
