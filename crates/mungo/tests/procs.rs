@@ -52,6 +52,10 @@ fn info_says_what_the_runtime_is_made_of() {
     assert_eq!(info.cpus, mungo::num_cpus());
     assert!(!info.version.is_empty());
     end(rt);
+    let rt = Runtime::new().unwrap();
+    rt.set_procs(2).unwrap();
+    assert_eq!(rt.info().procs_source, "set by hand");
+    end(rt);
 }
 
 /// Ps come and go while goroutines of all kinds run; nobody is lost, and no P is.
