@@ -61,9 +61,18 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
         }
     }
     give_p_away(m, p);
-    m.sleep(None);
-    accept_p(m);
-    Some((g, false))
+    loop {
+        m.sleep(None);
+        if accept_p(m) {
+            return Some((g, false));
+        }
+        // The monitor meant to release a goroutine that slept here before, in the handler. Wait on; if the entry in the
+        // queue was taken for void meanwhile, it needs another one.
+        if m.ticket.wait() == Wait::Queue {
+            m.shared().push_global_one(g);
+            m.shared().wake_one();
+        }
+    }
 }
 
 /// It ends while bound, and takes its thread along: who knows what it did to it.

@@ -15,6 +15,7 @@ use crate::stack::overflow::AltStack;
 use crate::stack::slab;
 use crate::sys::{clock, futex};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -113,7 +114,11 @@ fn start_thread(shared: &Arc<Shared>, name: String, body: impl FnOnce() + Send +
     RUNTIME_THREADS.fetch_add(1, Relaxed);
     let counted = shared.clone();
     let body = move || {
-        body();
+        // A panic here is a fault of the runtime. Without its thread the others would wait for ever.
+        if catch_unwind(AssertUnwindSafe(body)).is_err() {
+            eprintln!("mungo: fatal: a thread of the runtime panicked");
+            std::process::abort();
+        }
         uncount(&counted);
     };
     let started = std::thread::Builder::new().name(name).stack_size(WORKER_STACK).spawn(body);

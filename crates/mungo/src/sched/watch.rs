@@ -73,7 +73,8 @@ impl Watch {
             Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, last_cpu_ns: None },
         );
         let mut acted = false;
-        for (at, p) in shared.all_ps().enumerate() {
+        // There may be more by now: `set_procs` runs at the same time.
+        for (at, p) in shared.all_ps().take(self.seen.len()).enumerate() {
             acted |= self.look_at(shared, p, at, now);
         }
         acted |= self.serve_late_timers(shared, now);
@@ -136,7 +137,8 @@ impl Watch {
             return false;
         }
         let oldest = |(at, p): &(usize, &P)| (self.seen[*at].since_ns, p.id);
-        let running = shared.all_ps().enumerate().filter(|(at, _)| !self.seen[*at].m.is_null());
+        let running =
+            shared.all_ps().take(self.seen.len()).enumerate().filter(|(at, _)| !self.seen[*at].m.is_null());
         let Some((at, p)) = running.min_by_key(oldest) else { return false };
         let Seen { m, since_ns, tick, .. } = self.seen[at];
         if now - since_ns < WAKEUP_PREEMPTS_NS {
