@@ -73,7 +73,8 @@ impl Watch {
             Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, last_cpu_ns: None },
         );
         let mut acted = false;
-        for (at, p) in shared.all_ps().enumerate() {
+        // `set_procs` may have made more since: their turn is next time.
+        for (at, p) in shared.all_ps().enumerate().take(self.seen.len()) {
             acted |= self.look_at(shared, p, at, now);
         }
         acted |= self.serve_late_timers(shared, now);
