@@ -145,6 +145,23 @@ impl Running {
         }
     }
 
+    /// Stays in the runtime without this proof, for those who want to carry one word only.
+    #[inline]
+    pub(crate) fn leak(self) -> &'static G {
+        std::mem::ManuallyDrop::new(self).g
+    }
+
+    /// The proof again.
+    ///
+    /// # Safety
+    /// The caller is the goroutine that [leaked](Self::leak) it, and takes it back once.
+    #[inline]
+    pub(crate) unsafe fn retrieve(g: &'static G) -> Running {
+        let m = g.m.load(Relaxed);
+        // SAFETY: the M that runs this goroutine, which has been in the runtime since, so its P is its own.
+        Running { g, m, p: unsafe { (*m).p.load(Relaxed) } }
+    }
+
     /// Suspends if the time slice is over.
     #[cold]
     fn yield_if_outermost(&self) {

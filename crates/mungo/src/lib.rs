@@ -12,6 +12,8 @@
 pub mod alloc;
 #[cfg(not(loom))]
 mod builder;
+#[cfg_attr(loom, allow(dead_code))]
+pub mod chan;
 #[cfg(not(loom))]
 mod cpus;
 #[cfg(not(loom))]
@@ -36,6 +38,8 @@ mod scope;
 mod spawn;
 #[cfg(not(loom))]
 mod stack;
+#[cfg_attr(loom, allow(dead_code))]
+pub mod sync;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]

@@ -21,9 +21,56 @@ const CONTENDED: u32 = 2;
 /// TUNED: guess; critical sections here are tens of nanoseconds.
 const SPINS: u32 = 100;
 
+/// A lock alone, for those who keep themselves from being preempted, and know what it guards.
+pub(crate) struct RawLock(AtomicU32);
+
+impl RawLock {
+    pub(crate) const fn new() -> RawLock {
+        RawLock(AtomicU32::new(FREE))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        // ORDERING: Acquire pairs with the Release of `unlock`.
+        if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.lock_slow();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        // ORDERING: as in `lock`.
+        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        for _ in 0..SPINS {
+            if self.0.load(Relaxed) == FREE && self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        // ORDERING: as in `lock`. Whoever sleeps leaves CONTENDED behind, so that each unlock wakes one.
+        while self.0.swap(CONTENDED, Acquire) != FREE {
+            futex::wait(&self.0, CONTENDED, None);
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the lock.
+    #[inline]
+    pub(crate) unsafe fn unlock(&self) {
+        // ORDERING: Release publishes the critical section to the next `lock`.
+        if self.0.swap(FREE, Release) == CONTENDED {
+            futex::wake(&self.0, 1);
+        }
+    }
+}
+
 /// A mutual exclusion lock around a `T`. No poisoning, not recursive.
 pub(crate) struct Lock<T> {
-    word: AtomicU32,
+    raw: RawLock,
     value: UnsafeCell<T>,
 }
 
@@ -34,33 +81,20 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Lock { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock { raw: RawLock::new(), value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let no_preempt = NoPreempt::new();
-        // ORDERING: Acquire pairs with the Release of `Guard::drop`.
-        if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            self.lock_slow();
-        }
+        self.raw.lock();
         Guard { lock: self, _no_preempt: no_preempt }
     }
 
-    #[cold]
-    fn lock_slow(&self) {
-        for _ in 0..SPINS {
-            if self.word.load(Relaxed) == FREE
-                && self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
-            {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        // ORDERING: as in `lock`. Whoever sleeps leaves CONTENDED behind, so that each unlock wakes one.
-        while self.word.swap(CONTENDED, Acquire) != FREE {
-            futex::wait(&self.word, CONTENDED, None);
-        }
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let no_preempt = NoPreempt::new();
+        self.raw.try_lock().then(|| Guard { lock: self, _no_preempt: no_preempt })
     }
 }
 
@@ -97,10 +131,8 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // ORDERING: Release publishes the critical section to the next `lock`.
-        if self.lock.word.swap(FREE, Release) == CONTENDED {
-            futex::wake(&self.lock.word, 1);
-        }
+        // SAFETY: the guard holds it.
+        unsafe { self.lock.raw.unlock() };
     }
 }
 

@@ -17,14 +17,19 @@ children!(a_million, pooled_stacks_shrink, parked_stacks_shrink, stacks_are_reus
 const MIB: usize = 1 << 20;
 
 /// Uses about `bytes` of stack, calls `f` at the bottom, and comes back.
-#[inline(never)]
 fn deep(bytes: usize, f: &mut dyn FnMut()) {
-    let frame = black_box([0xA5u8; 1024]);
-    match bytes.checked_sub(1100) {
-        Some(rest) => deep(rest, f),
-        None => f(),
+    #[inline(never)]
+    fn down(until: usize, f: &mut dyn FnMut()) {
+        let frame = black_box([0xA5u8; 1024]);
+        if (&raw const frame as usize) > until {
+            down(until, f)
+        } else {
+            f()
+        }
+        assert!(frame.iter().all(|b| *b == 0xA5), "a frame was lost");
     }
-    assert!(frame.iter().all(|b| *b == 0xA5), "a frame was lost");
+    let here = 0u8;
+    down(&raw const here as usize - bytes, f);
 }
 
 fn a_million() {

@@ -60,9 +60,17 @@ impl GList {
         found
     }
 
-    pub(crate) fn append(&mut self, mut other: GList) {
-        while let Some(g) = other.pop() {
-            self.push(g);
+    /// Puts the others behind these, in one step: the lists may be long, and the scheduler's lock is held.
+    pub(crate) fn append(&mut self, other: GList) {
+        if other.head.is_null() {
+            return;
         }
+        match self.tail.is_null() {
+            true => self.head = other.head,
+            // SAFETY: the tail is ours.
+            false => unsafe { (*self.tail).link.set(other.head) },
+        }
+        self.tail = other.tail;
+        self.len += other.len;
     }
 }

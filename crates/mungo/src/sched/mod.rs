@@ -4,6 +4,7 @@
 pub(crate) mod blocking;
 #[cfg(not(loom))]
 pub(crate) mod bound;
+pub(crate) mod claim;
 #[cfg(not(loom))]
 pub(crate) mod deadlock;
 #[cfg(not(loom))]
@@ -25,7 +26,7 @@ pub(crate) mod p;
 pub(crate) mod park;
 #[cfg(not(loom))]
 pub(crate) mod preempt;
-#[cfg(not(loom))]
+#[cfg_attr(loom, allow(unreachable_pub))]
 pub(crate) mod reason;
 pub(crate) mod runq;
 #[cfg(not(loom))]

@@ -151,19 +151,19 @@ fn wake_on_time() {
 
 impl Shared {
     fn make_m(&self) -> &'static M {
+        // Made before the lock is taken, perhaps in vain: an allocation must not wait with it in hand.
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        let fresh = Box::new(M::new(NEXT_ID.fetch_add(1, Relaxed), self));
         let mut synced = self.synced.lock();
-        let id = synced.next_m_id;
-        synced.next_m_id += 1;
         let m = match synced.dead_ms.pop() {
             Some(m) => {
                 m.revive();
                 m
             }
             None => {
-                let m = Box::new(M::new(id, self));
                 // SAFETY: freed with the runtime, which each thread that uses it holds.
-                let this: &'static M = unsafe { &*std::ptr::from_ref(&*m) };
-                synced.all_ms.push(m);
+                let this: &'static M = unsafe { &*std::ptr::from_ref(&*fresh) };
+                synced.all_ms.push(fresh);
                 this
             }
         };

@@ -9,7 +9,7 @@ use super::runq::RunQueue;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -37,6 +37,8 @@ pub(crate) struct P {
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
     pub(crate) tick: AtomicU32,
     pub(crate) timers: TimerHeap,
+    /// The tick at which timers were run last. Owner.
+    pub(crate) timer_tick: Cell<u32>,
     pub(crate) counters: Counters,
     core: UnsafeCell<Core>,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Core {
     pub(crate) global_tick: u32,
 }
 
-// SAFETY: `core` is used by the P's owner only; the rest is shared by design.
+// SAFETY: `core` and `timer_tick` are used by the P's owner only; the rest is shared by design.
 unsafe impl Sync for P {}
 // SAFETY: as above.
 unsafe impl Send for P {}
@@ -101,6 +103,7 @@ impl P {
             preempt_tick: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             timers: TimerHeap::new(),
+            timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,

@@ -3,7 +3,11 @@
 //! A [`Waiter`] stands for whoever is about to block, goroutine or plain thread; it lies on its stack. The
 //! blocking side enqueues it somewhere and calls [`wait`](Waiter::wait); the waking side takes it out of there,
 //! which makes it the only one, and calls [`wake`](Waiter::wake) once.
+//!
+//! A wait with a deadline has a [`Claim`] beside the waiter, because the clock is a second waker that comes from
+//! elsewhere: whoever takes a waiter out of a queue has to take its claim too before it may wake it.
 
+use super::claim::{Claim, TIMED_OUT};
 use super::g::{G, GPtr, Switch, WaitReason};
 use super::global::GList;
 use super::monitor;
@@ -11,6 +15,7 @@ use super::p::P;
 use super::shared::Shared;
 use super::wake::Wake;
 use crate::current::{self, Running};
+use crate::sys::clock;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -18,6 +23,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::thread::Thread;
+use std::time::Duration;
 
 /// Somebody who waits for one wake-up.
 pub(crate) enum Waiter {
@@ -53,14 +59,51 @@ impl Waiter {
         }
     }
 
+    /// Blocks until [`wake`](Self::wake), at the most until `deadline_ns` of the monotonic clock (`u64::MAX`: for
+    /// ever). `false`: the time is over, and nobody will wake this wait any more.
+    ///
+    /// Wakers take `claim` before they wake. After a `false` the waiter may still lie in a queue: the caller takes it
+    /// out, under the lock under which wakers look at it.
+    pub(crate) fn wait_until(&self, reason: WaitReason, deadline_ns: u64, claim: &Claim) -> bool {
+        if deadline_ns == u64::MAX {
+            self.wait(reason);
+            return true;
+        }
+        match self {
+            Waiter::G(_) => {
+                let running = Running::enter().expect("a goroutine");
+                crate::time::wait_until(running, reason, deadline_ns, claim)
+            }
+            Waiter::Thread { woken, .. } => {
+                if !sleep_thread_until(woken, deadline_ns, claim) {
+                    return false;
+                }
+                // It did not count as sleeping, since the clock would have woken it; undo the waker's count.
+                SLEEPING_THREADS.fetch_add(1, Relaxed);
+                true
+            }
+        }
+    }
+
     /// Ends the wait of `this`, which may be gone as soon as it is woken.
     ///
     /// # Safety
     /// `this` is alive, and the caller is the only one that wakes it for this wait.
     pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
+        let waker = Running::enter();
+        // SAFETY: by the caller.
+        unsafe { Waiter::wake_by(waker.as_ref(), this) }
+    }
+
+    /// As [`wake`](Self::wake), for a caller that is in the runtime already, if it is a goroutine.
+    ///
+    /// # Safety
+    /// As `wake`.
+    #[inline]
+    pub(crate) unsafe fn wake_by(waker: Option<&Running>, this: NonNull<Waiter>) {
         // SAFETY: by the caller; not touched after the store or the notification.
         match unsafe { this.as_ref() } {
-            Waiter::G(g) => ready(*g),
+            Waiter::G(g) => ready_by(waker, *g),
             Waiter::Thread { thread, woken } => {
                 let thread = thread.clone();
                 SLEEPING_THREADS.fetch_sub(1, Relaxed);
@@ -70,6 +113,22 @@ impl Waiter {
             }
         }
     }
+}
+
+/// `false`: the time is over, and the claim ours.
+fn sleep_thread_until(woken: &AtomicBool, deadline_ns: u64, claim: &Claim) -> bool {
+    // ORDERING: Acquire what the waker did.
+    while !woken.swap(false, Acquire) {
+        let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+        if left_ns != 0 {
+            std::thread::park_timeout(Duration::from_nanos(left_ns));
+        } else if claim.take(TIMED_OUT) {
+            return false;
+        } else {
+            std::thread::park(); // the waker has it and is on its way
+        }
+    }
+    true
 }
 
 /// Parks the calling goroutine until its one wake-up.
@@ -92,7 +151,12 @@ pub(crate) fn park_running(running: Running, reason: WaitReason) {
 
 /// Makes a parked goroutine runnable. The caller won the right to do so.
 pub(crate) fn ready(g: GPtr) {
-    match Running::enter() {
+    ready_by(Running::enter().as_ref(), g);
+}
+
+#[inline]
+fn ready_by(waker: Option<&Running>, g: GPtr) {
+    match waker {
         Some(running) if g.shared.get() == std::ptr::from_ref(running.shared()) => {
             if g.notify() == Wake::Enqueue {
                 queue_next(running.p(), running.shared(), g);

@@ -15,11 +15,49 @@ pub enum WaitReason {
     Scope,
     /// [`sleep`](crate::sleep).
     Sleep,
+    /// [`Mutex::lock`](crate::sync::Mutex).
+    Mutex,
+    /// [`RwLock::read`](crate::sync::RwLock).
+    RwLockRead,
+    /// [`RwLock::write`](crate::sync::RwLock).
+    RwLockWrite,
+    /// [`Condvar::wait`](crate::sync::Condvar::wait).
+    Condvar,
+    /// [`WaitGroup::wait`](crate::sync::WaitGroup::wait).
+    WaitGroup,
+    /// [`Once`](crate::sync::Once), [`OnceLock`](crate::sync::OnceLock) or [`LazyLock`](crate::sync::LazyLock).
+    Once,
+    /// [`Semaphore::acquire`](crate::sync::Semaphore::acquire).
+    Semaphore,
+    /// [`Barrier::wait`](crate::sync::Barrier::wait).
+    Barrier,
+    /// A send to a [channel](crate::chan) that is full, or has no receiver waiting.
+    ChanSend,
+    /// A receive from a [channel](crate::chan) that is empty.
+    ChanRecv,
+    /// [`select!`](crate::chan::select!) or [`Select`](crate::chan::Select).
+    Select,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 5] =
-        [WaitReason::None, WaitReason::Park, WaitReason::Join, WaitReason::Scope, WaitReason::Sleep];
+    const ALL: [WaitReason; 16] = [
+        WaitReason::None,
+        WaitReason::Park,
+        WaitReason::Join,
+        WaitReason::Scope,
+        WaitReason::Sleep,
+        WaitReason::Mutex,
+        WaitReason::RwLockRead,
+        WaitReason::RwLockWrite,
+        WaitReason::Condvar,
+        WaitReason::WaitGroup,
+        WaitReason::Once,
+        WaitReason::Semaphore,
+        WaitReason::Barrier,
+        WaitReason::ChanSend,
+        WaitReason::ChanRecv,
+        WaitReason::Select,
+    ];
 
     pub(crate) fn from_u8(n: u8) -> WaitReason {
         Self::ALL.get(n as usize).copied().unwrap_or(WaitReason::None)
@@ -33,6 +71,17 @@ impl WaitReason {
             WaitReason::Join => "join",
             WaitReason::Scope => "end of scope",
             WaitReason::Sleep => "sleep",
+            WaitReason::Mutex => "mutex",
+            WaitReason::RwLockRead => "rwlock read",
+            WaitReason::RwLockWrite => "rwlock write",
+            WaitReason::Condvar => "condvar",
+            WaitReason::WaitGroup => "wait group",
+            WaitReason::Once => "once",
+            WaitReason::Semaphore => "semaphore",
+            WaitReason::Barrier => "barrier",
+            WaitReason::ChanSend => "chan send",
+            WaitReason::ChanRecv => "chan receive",
+            WaitReason::Select => "select",
         }
     }
 }

@@ -6,6 +6,9 @@
 //!
 //! Small enough for a model: under loom the ring has 4 places (see the tests).
 
+// An overflow is rare, and its batch goes on the stack: better than an allocation by a worker.
+#![allow(clippy::result_large_err)]
+
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicPtr, AtomicU32};
 #[cfg(not(loom))]

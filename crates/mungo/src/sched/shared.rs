@@ -64,7 +64,6 @@ pub(crate) struct Synced {
     pub(crate) dead_ms: Vec<&'static M>,
     /// Ps that wait for a thread to be started, and whether it shall spin.
     pub(crate) wanted: Vec<(&'static P, bool)>,
-    pub(crate) next_m_id: u32,
 }
 
 impl Shared {
@@ -77,12 +76,12 @@ impl Shared {
             synced: Lock::new(Synced {
                 global: GList::new(),
                 idle_ps: Vec::with_capacity(MAX_PROCS),
-                idle_ms: Vec::new(),
-                ms: Vec::new(),
-                all_ms: Vec::new(),
-                dead_ms: Vec::new(),
+                // Room for most programs, so that they do not grow under the lock.
+                idle_ms: Vec::with_capacity(MAX_PROCS),
+                ms: Vec::with_capacity(MAX_PROCS),
+                all_ms: Vec::with_capacity(MAX_PROCS),
+                dead_ms: Vec::with_capacity(MAX_PROCS),
                 wanted: Vec::with_capacity(MAX_PROCS),
-                next_m_id: 0,
             }),
             monitor: Monitor::new(),
             next_id: AtomicU64::new(1),
@@ -319,7 +318,8 @@ impl Shared {
     }
 
     /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
-    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle. Unlocks.
+    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle.
+    /// Unlocks.
     pub(crate) fn strand(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {

@@ -17,7 +17,6 @@ pub(crate) fn after_ns(d: Duration) -> u64 {
 }
 
 /// The same instant for a deadline that is given as std's type.
-#[allow(dead_code)] // WHY: deadlines as `Instant` come in with channels
 pub(crate) fn at_ns(deadline: Instant) -> u64 {
     after_ns(deadline.saturating_duration_since(Instant::now()))
 }

@@ -1,0 +1,411 @@
+//! What a channel is without its values: a lock, who waits, and how full it is.
+//!
+//! [`Core`] knows no `T`, so that a select can hold the locks of many channels. A [`Locked`] is the proof of holding the
+//! lock; when it is dropped it tells the world what became possible, unlocks, and wakes whoever was taken out of a queue,
+//! in this order: nobody is woken under the lock, nobody looks at an old sign after the unlock.
+//!
+//! Whoever holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and stays there
+//! until it has parked: see [`park_running`](crate::sched::park::park_running).
+
+use super::queue::{Ending, Node, Operation, Outcome, Queue, WakeList};
+use crate::current::Running;
+use crate::lock::RawLock;
+use crate::sched::claim::Claim;
+use crate::sched::g::G;
+use crate::sched::park::{self, Waiter};
+use crate::sched::reason::WaitReason;
+use crate::sys::clock;
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::time::{Duration, Instant};
+
+/// A receive would not block.
+pub(super) const CAN_RECV: u32 = 1;
+/// A send would not block.
+pub(super) const CAN_SEND: u32 = 2;
+const SIGNS: u32 = CAN_RECV | CAN_SEND;
+/// The rest of [`Core::signs`] counts how often they changed.
+const ONE_CHANGE: u32 = 4;
+
+/// The caller, inside the runtime if it is a goroutine. One word, because it is passed around on the fast path.
+pub(crate) struct Entered(Option<&'static G>);
+
+impl Entered {
+    #[inline]
+    pub(super) fn now() -> Entered {
+        Entered(Running::enter().map(Running::leak))
+    }
+
+    /// The same caller again: it stays inside until the first one is dropped.
+    #[inline]
+    fn again(&self) -> ManuallyDrop<Entered> {
+        ManuallyDrop::new(Entered(self.0))
+    }
+
+    /// The caller as the scheduler wants it; `None` on a plain thread.
+    #[inline]
+    pub(super) fn with_running<R>(&self, f: impl FnOnce(Option<&Running>) -> R) -> R {
+        // SAFETY: as in `into_running`, but not dropped.
+        let running = self.0.map(|g| ManuallyDrop::new(unsafe { Running::retrieve(g) }));
+        f(running.as_deref())
+    }
+
+    /// `None` on a plain thread.
+    #[inline]
+    fn into_running(self) -> Option<Running> {
+        let g = ManuallyDrop::new(self).0?;
+        // SAFETY: leaked in `now`, by this goroutine; retrieved here or by `drop`.
+        Some(unsafe { Running::retrieve(g) })
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        drop(self.0.map(|g| unsafe { Running::retrieve(g) }));
+    }
+}
+
+/// For how long an operation may block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Forever,
+    For(Duration),
+    Until(Instant),
+}
+
+impl Limit {
+    /// As nanoseconds of the clock; `u64::MAX`: never.
+    pub(super) fn deadline_ns(self) -> u64 {
+        match self {
+            Limit::Forever => u64::MAX,
+            Limit::For(d) => clock::after_ns(d),
+            Limit::Until(t) => clock::at_ns(t),
+        }
+    }
+}
+
+/// A channel without its values.
+pub(crate) struct Core {
+    lock: RawLock,
+    state: UnsafeCell<State>,
+    /// `CAN_RECV`, `CAN_SEND`, and how often they changed; for those who look without the lock. Written under it.
+    signs: AtomicU32,
+    /// Places in the buffer; `usize::MAX` if there is no limit.
+    pub(super) capacity: usize,
+    /// Living handles.
+    pub(super) senders: AtomicUsize,
+    pub(super) receivers: AtomicUsize,
+}
+
+/// Under the lock.
+pub(crate) struct State {
+    pub(super) senders: Queue,
+    pub(super) receivers: Queue,
+    /// Those who want to know when a receive, or a send, would not block.
+    pub(super) recv_watchers: Queue,
+    pub(super) send_watchers: Queue,
+    /// Values in the buffer.
+    pub(super) len: usize,
+    /// Places promised to senders that were selected and have not sent yet. `len + reserved` is at most the capacity.
+    pub(super) reserved: usize,
+    /// Nobody will send any more.
+    pub(super) closed: bool,
+    /// Nobody will receive any more.
+    pub(super) abandoned: bool,
+}
+
+/// What an attempt under the lock came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Done,
+    Closed,
+    /// It would block.
+    Blocked,
+    /// A sender was won that has no value yet. The receiver must make itself its partner, wake it, and wait.
+    Promised(NonNull<Node>),
+}
+
+/// What a selected sender holds until it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reservation {
+    /// A place in the buffer.
+    Place,
+    /// A receiver that waits for nobody else.
+    Partner(NonNull<Node>),
+    /// Nothing: the channel is disconnected.
+    Closed,
+}
+
+impl Core {
+    pub(super) fn new(capacity: usize) -> Core {
+        let state = State {
+            senders: Queue::new(),
+            receivers: Queue::new(),
+            recv_watchers: Queue::new(),
+            send_watchers: Queue::new(),
+            len: 0,
+            reserved: 0,
+            closed: false,
+            abandoned: false,
+        };
+        let signs = if capacity == 0 { 0 } else { CAN_SEND };
+        Core {
+            lock: RawLock::new(),
+            state: UnsafeCell::new(state),
+            signs: AtomicU32::new(signs),
+            capacity,
+            senders: AtomicUsize::new(1),
+            receivers: AtomicUsize::new(1),
+        }
+    }
+
+    /// The reference to the caller's [`Entered`] is evidence: see the module. It must not be dropped before the lock
+    /// (WHY NOT by lifetime: who parks gives up both at once).
+    #[inline]
+    pub(super) fn lock<'a>(&'a self, entered: &Entered) -> Locked<'a> {
+        self.lock.lock();
+        Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
+    }
+
+    /// The lock again, of one who holds it and [leaked](Locked::leak) it.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and no other `Locked` of it is in use.
+    pub(super) unsafe fn assume_locked(&self, entered: &Entered) -> Locked<'_> {
+        Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
+    }
+
+    /// What would not block, and a number that changes whenever that does.
+    ///
+    /// Exact in this sense: what happened before the call is in it.
+    #[inline]
+    pub(super) fn peek(&self) -> u32 {
+        // ORDERING: Acquire pairs with `publish`: who sees a sign of one channel sees those that were given before, on
+        // others.
+        self.signs.load(Acquire)
+    }
+
+    pub(super) fn capacity(&self) -> Option<usize> {
+        (self.capacity != usize::MAX).then_some(self.capacity)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let entered = Entered::now();
+        let locked = self.lock(&entered);
+        locked.len + locked.reserved >= self.capacity
+    }
+
+    // ---- blocking ----
+
+    /// Waits for a sender, or, if one was won that has no value yet, for its value. `slot` gets it.
+    #[cold]
+    pub(super) fn wait_for_sender(
+        &self,
+        entered: Entered,
+        mut locked: Locked<'_>,
+        slot: *mut (),
+        promised: Option<NonNull<Node>>,
+        deadline_ns: u64,
+    ) -> Outcome {
+        // Once a sender is won there is no way back, whatever the time.
+        let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
+        if is_over(deadline_ns) {
+            return Outcome::TimedOut;
+        }
+        let op = Operation::current(&entered, deadline_ns == u64::MAX);
+        let node = Node::new();
+        node.arm(&op, 0, slot);
+        match promised {
+            // SAFETY: we won it and have not woken it.
+            Some(sender) => unsafe {
+                sender.as_ref().set_partner(&node);
+                locked.wakes.push(sender);
+            },
+            // SAFETY: the node stays on this frame until it was claimed or removed below.
+            None => unsafe { locked.receivers.push_back(&node) },
+        }
+        drop(locked);
+        let outcome = op.wait(entered, WaitReason::ChanRecv, deadline_ns);
+        if outcome == Outcome::TimedOut {
+            self.lock(&Entered::now()).receivers.remove(&node);
+        }
+        outcome
+    }
+
+    /// Waits for a receiver, or for a place, with the value in `slot`.
+    #[cold]
+    pub(super) fn wait_for_receiver(
+        &self,
+        entered: Entered,
+        mut locked: Locked<'_>,
+        slot: *mut (),
+        deadline_ns: u64,
+    ) -> Outcome {
+        if is_over(deadline_ns) {
+            return Outcome::TimedOut;
+        }
+        let op = Operation::current(&entered, deadline_ns == u64::MAX);
+        let node = Node::new();
+        node.arm(&op, 0, slot);
+        // SAFETY: the node stays on this frame until it was claimed or removed below.
+        unsafe { locked.senders.push_back(&node) };
+        drop(locked);
+        let outcome = op.wait(entered, WaitReason::ChanSend, deadline_ns);
+        if outcome == Outcome::TimedOut {
+            self.lock(&Entered::now()).senders.remove(&node);
+        }
+        outcome
+    }
+
+    // ---- the end ----
+
+    /// No more values will come. `false`: that was known.
+    pub(super) fn close(&self) -> bool {
+        let entered = Entered::now();
+        let mut locked = self.lock(&entered);
+        if std::mem::replace(&mut locked.closed, true) {
+            return false;
+        }
+        locked.end_all_waits();
+        true
+    }
+}
+
+fn is_over(deadline_ns: u64) -> bool {
+    deadline_ns != u64::MAX && deadline_ns <= clock::now_ns()
+}
+
+impl Operation {
+    /// Of the caller.
+    pub(super) fn current(entered: &Entered, exclusive: bool) -> Operation {
+        let waiter = match entered.0 {
+            Some(g) => Waiter::G(g.into()),
+            None => Waiter::current(),
+        };
+        Operation { claim: Claim::new(), exclusive, waiter }
+    }
+
+    /// Blocks until somebody won the claim and woke us, or the clock did.
+    pub(super) fn wait(&self, entered: Entered, reason: WaitReason, deadline_ns: u64) -> Outcome {
+        match entered.into_running() {
+            Some(running) if deadline_ns == u64::MAX => park::park_running(running, reason),
+            Some(running) => _ = crate::time::wait_until(running, reason, deadline_ns, &self.claim),
+            None => _ = self.waiter.wait_until(reason, deadline_ns, &self.claim),
+        }
+        self.outcome()
+    }
+}
+
+/// Holds a channel's lock.
+pub(crate) struct Locked<'a> {
+    core: &'a Core,
+    /// Whose.
+    entered: ManuallyDrop<Entered>,
+    /// Woken after the unlock.
+    pub(super) wakes: WakeList,
+}
+
+impl Locked<'_> {
+    #[inline]
+    fn parts(&mut self) -> (&mut State, &mut WakeList) {
+        // SAFETY: the lock is held, and there is one `Locked` of it.
+        (unsafe { &mut *self.core.state.get() }, &mut self.wakes)
+    }
+
+    /// What is possible now.
+    #[inline]
+    pub(super) fn signs(&self) -> u32 {
+        let s = &**self;
+        let over = s.closed | s.abandoned;
+        let recv = s.len != 0 || over || !s.senders.is_empty();
+        let send = over || s.len + s.reserved < self.core.capacity || !s.receivers.is_empty();
+        u32::from(recv) * CAN_RECV | u32::from(send) * CAN_SEND
+    }
+
+    /// Says so to those who look without the lock, and to those who wait for it.
+    #[inline]
+    fn publish(&mut self) {
+        let old = self.core.signs.load(Relaxed);
+        let signs = self.signs();
+        if (old ^ signs) & SIGNS != 0 {
+            let changes = (old & !SIGNS).wrapping_add(ONE_CHANGE);
+            // ORDERING: Release pairs with `peek`.
+            self.core.signs.store(changes | signs, Release);
+            self.tell_watchers(signs);
+        }
+    }
+
+    /// Watchers are there only while the channel is not ready, so it is enough to look when that changes.
+    #[inline]
+    fn tell_watchers(&mut self, signs: u32) {
+        let (state, wakes) = self.parts();
+        if signs & CAN_RECV != 0 {
+            state.recv_watchers.claim_all(Ending::Done, wakes);
+        }
+        if signs & CAN_SEND != 0 {
+            state.send_watchers.claim_all(Ending::Done, wakes);
+        }
+    }
+
+    /// Everybody who waits here goes on, disconnected.
+    pub(super) fn end_all_waits(&mut self) {
+        let (state, wakes) = self.parts();
+        state.senders.claim_all(Ending::Closed, wakes);
+        state.receivers.claim_all(Ending::Closed, wakes);
+    }
+
+    /// A sender without a value wants to be selected. `None`: it would block.
+    pub(super) fn reserve(&mut self) -> Option<Reservation> {
+        if self.closed || self.abandoned {
+            return Some(Reservation::Closed);
+        }
+        if self.len + self.reserved < self.core.capacity {
+            self.reserved += 1;
+            return Some(Reservation::Place);
+        }
+        self.receivers.claim_first(Ending::Done).map(Reservation::Partner)
+    }
+
+    /// Keeps the lock, and forgets this proof of it.
+    #[must_use]
+    pub(super) fn leak(self) -> WakeList {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped.
+        unsafe { std::ptr::read(&this.wakes) }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+    #[inline]
+    fn deref(&self) -> &State {
+        // SAFETY: the lock is held, and there is one `Locked` of it.
+        unsafe { &*self.core.state.get() }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: as above.
+        unsafe { &mut *self.core.state.get() }
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.publish();
+        // SAFETY: held since `lock`.
+        unsafe { self.core.lock.unlock() };
+        self.wakes.wake_all(&self.entered);
+    }
+}

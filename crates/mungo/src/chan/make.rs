@@ -1,0 +1,113 @@
+//! How channels are made.
+
+use super::channel::Chan;
+use super::receiver::Receiver;
+use super::sender::Sender;
+use super::timer::Timer;
+use std::time::{Duration, Instant};
+
+fn channel<T>(capacity: Option<usize>) -> (Sender<T>, Receiver<T>) {
+    let chan = Chan::allocate(capacity);
+    // SAFETY: a new channel has one handle on each side.
+    unsafe { (Sender::from_counted(chan), Receiver::from_counted(chan)) }
+}
+
+/// A channel that holds at most `capacity` values; a sender waits while it is full.
+///
+/// With a capacity of 0 it holds none: a value goes from hand to hand, and sender and receiver wait for each other.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::bounded(1);
+/// tx.send(1).unwrap();
+/// assert!(tx.try_send(2).is_err());
+/// assert_eq!(rx.recv(), Ok(1));
+/// ```
+///
+/// ```
+/// let (tx, rx) = mungo::chan::bounded(0);
+/// let sender = mungo::go(move || tx.send("from hand to hand"));
+/// assert_eq!(rx.recv(), Ok("from hand to hand"));
+/// sender.join().unwrap().unwrap();
+/// ```
+///
+/// # Panics
+/// If there is no memory for so many values.
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    channel(Some(capacity))
+}
+
+/// A channel that holds as many values as there is memory for; a sender never waits.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::unbounded();
+/// (0..1000).for_each(|i| tx.send(i).unwrap());
+/// drop(tx);
+/// assert_eq!(rx.iter().count(), 1000);
+/// ```
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    channel(None)
+}
+
+/// A receiver with one value, which comes after `duration`: the time for which it was due.
+///
+/// It is not disconnected afterwards, but never has a value again. It needs no goroutine and no timer.
+///
+/// ```
+/// use mungo::chan::{after, bounded, select};
+/// use std::time::Duration;
+///
+/// let (_tx, rx) = bounded::<i32>(0);
+/// let timed_out = select! {
+///     recv(rx) -> _ => false,
+///     recv(after(Duration::from_millis(5))) -> _ => true,
+/// };
+/// assert!(timed_out);
+/// ```
+pub fn after(duration: Duration) -> Receiver<Instant> {
+    match Instant::now().checked_add(duration) {
+        Some(when) => at(when),
+        None => never(),
+    }
+}
+
+/// A receiver with one value, which comes at `when`. As [`after`].
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let when = Instant::now() + Duration::from_millis(5);
+/// assert_eq!(mungo::chan::at(when).recv(), Ok(when));
+/// assert!(Instant::now() >= when);
+/// ```
+pub fn at(when: Instant) -> Receiver<Instant> {
+    Receiver::from_timer(Timer::at(when))
+}
+
+/// A receiver that never has a value.
+///
+/// ```
+/// let rx = mungo::chan::never::<i32>();
+/// assert!(rx.try_recv().unwrap_err().is_empty());
+/// ```
+pub const fn never<T>() -> Receiver<T> {
+    Receiver::never()
+}
+
+/// A receiver with a value after each `period`: the time for which it was due.
+///
+/// It holds one value at a time: who comes late gets one, and the next one comes a period later.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let start = Instant::now();
+/// let ticks = mungo::chan::tick(Duration::from_millis(2));
+/// ticks.iter().take(3).for_each(drop);
+/// assert!(start.elapsed() >= Duration::from_millis(6));
+/// ```
+pub fn tick(period: Duration) -> Receiver<Instant> {
+    match Timer::tick(period) {
+        Some(timer) => Receiver::from_timer(timer),
+        None => never(),
+    }
+}

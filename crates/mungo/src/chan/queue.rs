@@ -1,0 +1,386 @@
+//! The queue of those who wait on one side of a channel, and how one of them becomes the partner.
+//!
+//! A [`Node`] lies on the frame of the one who waits (or in its [`Select`](super::Select)), so a queue allocates
+//! nothing. Everything here happens under the channel's lock, but two things: an [`Operation`]'s claim, which the timer and
+//! the other channels of a select go for too, and the look at [`is_linked`](Node::is_linked) by a select on its way out.
+//!
+//! Invariants:
+//! - A node is touched by others only while it is linked, or after they won its operation's claim and before they
+//!   wake it. So its owner may leave when it is neither.
+//! - Whoever wins a claim unlinks the node, does its part, and wakes, once.
+//! - A node whose claim is lost is unlinked by whoever meets it, or by its owner.
+//!
+//! Small enough for a model: see the tests.
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicBool;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicBool;
+
+#[cfg(not(loom))]
+use super::core::Entered;
+#[cfg(not(loom))]
+use crate::sched::park::Waiter;
+
+use crate::sched::claim::{Claim, TIMED_OUT};
+use std::cell::Cell;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// One blocking call: who waits, and who has ended its wait.
+pub(crate) struct Operation {
+    pub(super) claim: Claim,
+    /// One queue's lock guards the claim: no timer, no second channel.
+    pub(super) exclusive: bool,
+    #[cfg(not(loom))]
+    pub(super) waiter: Waiter,
+}
+
+/// What a partner says when it ends a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Ending {
+    /// The value has changed hands, or will before the wake-up; a place was reserved; a watched channel is ready.
+    Done = 0,
+    /// The channel is disconnected.
+    Closed = 1,
+    /// The partner thought better of it: start again.
+    Retry = 2,
+}
+
+/// How a wait ended, and in which case of the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ended(usize, Ending),
+    TimedOut,
+}
+
+/// The codes of a claim below this are `sched::claim`'s own.
+const FIRST_CODE: usize = 4;
+
+fn code(case: usize, ending: Ending) -> usize {
+    (case * 4 + ending as usize) + FIRST_CODE
+}
+
+impl Outcome {
+    fn from_code(code: usize) -> Outcome {
+        if code == TIMED_OUT {
+            return Outcome::TimedOut;
+        }
+        let ending = match (code - FIRST_CODE) % 4 {
+            0 => Ending::Done,
+            1 => Ending::Closed,
+            _ => Ending::Retry,
+        };
+        Outcome::Ended((code - FIRST_CODE) / 4, ending)
+    }
+}
+
+impl Operation {
+    /// How the wait ended. To be asked after the wake-up.
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome::from_code(self.claim.winner().expect("woken, so somebody won"))
+    }
+}
+
+/// A place in a queue: one case of an operation.
+pub(crate) struct Node {
+    prev: Cell<*const Node>,
+    next: Cell<*const Node>,
+    /// Written under the channel's lock.
+    linked: AtomicBool,
+    op: Cell<*const Operation>,
+    case: Cell<usize>,
+    /// A receiver's place for the value, a sender's value; null: a sender of a select, which has none yet.
+    slot: Cell<*mut ()>,
+    /// The receiver that waits for the value of this sender without one. Written by the receiver that won the claim.
+    partner: Cell<*const Node>,
+}
+
+impl Node {
+    pub(crate) fn new() -> Node {
+        Node {
+            prev: Cell::new(null()),
+            next: Cell::new(null()),
+            linked: AtomicBool::new(false),
+            op: Cell::new(null()),
+            case: Cell::new(0),
+            slot: Cell::new(null_mut()),
+            partner: Cell::new(null()),
+        }
+    }
+
+    /// Makes it ready for one wait of `op`. By its owner, while nobody knows it.
+    pub(super) fn arm(&self, op: &Operation, case: usize, slot: *mut ()) {
+        self.op.set(op);
+        self.case.set(case);
+        self.slot.set(slot);
+        self.partner.set(null());
+    }
+
+    pub(super) fn slot(&self) -> *mut () {
+        self.slot.get()
+    }
+
+    /// By a receiver that won this sender's claim, before it wakes it.
+    pub(super) fn set_partner(&self, receiver: &Node) {
+        self.partner.set(receiver);
+    }
+
+    pub(super) fn partner(&self) -> Option<NonNull<Node>> {
+        NonNull::new(self.partner.get().cast_mut())
+    }
+
+    /// `false`: nobody else will touch it any more.
+    pub(super) fn is_linked(&self) -> bool {
+        // ORDERING: Acquire pairs with `unlink`: whoever took it out is done with it.
+        self.linked.load(Acquire)
+    }
+
+    fn op(&self) -> &Operation {
+        // SAFETY: armed; the operation lives on the frame that waits, as long as the node is linked or claimed.
+        unsafe { &*self.op.get() }
+    }
+
+    /// Goes for the claim. `true`: the caller ends this wait, and must wake it.
+    #[inline]
+    fn try_claim(&self, ending: Ending) -> bool {
+        let op = self.op();
+        if op.exclusive {
+            op.claim.settle(code(self.case.get(), ending));
+            return true;
+        }
+        op.claim.take(code(self.case.get(), ending))
+    }
+
+    /// By the one who won the claim, or whose partner this is: says how it ends.
+    pub(super) fn settle(&self, ending: Ending) {
+        self.op().claim.settle(code(self.case.get(), ending));
+    }
+
+    /// Ends the wait; the node may be gone afterwards.
+    ///
+    /// # Safety
+    /// The caller won the claim, and has not woken it yet.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) unsafe fn wake(this: NonNull<Node>, waker: &Entered) {
+        // SAFETY: alive until woken.
+        let waiter = NonNull::from(unsafe { &this.as_ref().op().waiter });
+        // SAFETY: by the caller.
+        waker.with_running(|running| unsafe { Waiter::wake_by(running, waiter) });
+    }
+}
+
+/// Those who wait, first come first served. Under the channel's lock.
+pub(crate) struct Queue {
+    head: *const Node,
+    tail: *const Node,
+}
+
+// SAFETY: used under the channel's lock only; the nodes' cells too.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    pub(super) const fn new() -> Queue {
+        Queue { head: null(), tail: null() }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        let mut n = 0;
+        let mut at = self.head;
+        // SAFETY: linked nodes are alive.
+        while let Some(node) = unsafe { at.as_ref() } {
+            n += 1;
+            at = node.next.get();
+        }
+        n
+    }
+
+    /// # Safety
+    /// The node is armed and not linked, and stays in place until it is neither linked nor claimed and unwoken.
+    pub(super) unsafe fn push_back(&mut self, node: &Node) {
+        node.prev.set(self.tail);
+        node.next.set(null());
+        node.linked.store(true, Relaxed);
+        // SAFETY: linked nodes are alive.
+        match unsafe { self.tail.as_ref() } {
+            Some(last) => last.next.set(node),
+            None => self.head = node,
+        }
+        self.tail = node;
+    }
+
+    #[inline]
+    fn unlink(&mut self, node: &Node) {
+        let (prev, next) = (node.prev.get(), node.next.get());
+        // SAFETY: neighbours are linked, so alive.
+        unsafe {
+            match prev.as_ref() {
+                Some(prev) => prev.next.set(next),
+                None => self.head = next,
+            }
+            match next.as_ref() {
+                Some(next) => next.prev.set(prev),
+                None => self.tail = prev,
+            }
+        }
+        // ORDERING: Release: we are done with it. See `is_linked`.
+        node.linked.store(false, Release);
+    }
+
+    /// By its owner: takes it out, wherever it is; it may be out already.
+    pub(super) fn remove(&mut self, node: &Node) {
+        if node.linked.load(Relaxed) {
+            self.unlink(node);
+        }
+    }
+
+    /// Takes out the first whose claim can be won. The caller must wake it.
+    #[inline]
+    pub(super) fn claim_first(&mut self, ending: Ending) -> Option<NonNull<Node>> {
+        loop {
+            // SAFETY: linked nodes are alive, and this one stays so if we win; if not, we touch it only until it is
+            // unlinked.
+            let node = unsafe { self.head.as_ref() }?;
+            let won = node.try_claim(ending);
+            self.unlink(node);
+            if won {
+                return Some(node.into());
+            }
+        }
+    }
+
+    /// Takes out all, and adds those whose claim was won to `wakes`.
+    pub(super) fn claim_all(&mut self, ending: Ending, wakes: &mut WakeList) {
+        while let Some(node) = self.claim_first(ending) {
+            wakes.push(node);
+        }
+    }
+
+    /// Drops those at the front whose wait was ended by somebody else, so that "not empty" means "somebody waits".
+    pub(super) fn drop_stale(&mut self) {
+        // SAFETY: linked nodes are alive.
+        while let Some(node) = unsafe { self.head.as_ref() } {
+            if node.op().exclusive || node.op().claim.winner().is_none() {
+                return;
+            }
+            self.unlink(node);
+        }
+    }
+}
+
+/// Nodes whose claim was won, to be woken when the lock is free.
+#[must_use]
+pub(crate) struct WakeList {
+    first: *const Node,
+}
+
+impl WakeList {
+    #[inline]
+    pub(super) const fn new() -> WakeList {
+        WakeList { first: null() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, node: NonNull<Node>) {
+        // SAFETY: claimed and not woken, so alive, and ours.
+        unsafe { node.as_ref() }.next.set(self.first);
+        self.first = node.as_ptr();
+    }
+
+    /// One of them.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<NonNull<Node>> {
+        let node = NonNull::new(self.first.cast_mut())?;
+        // SAFETY: as above.
+        self.first = unsafe { node.as_ref() }.next.get();
+        Some(node)
+    }
+
+    /// Takes over what `other` holds.
+    pub(super) fn append(&mut self, mut other: WakeList) {
+        while let Some(node) = other.pop() {
+            self.push(node);
+        }
+    }
+
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn wake_all(&mut self, waker: &Entered) {
+        while let Some(node) = self.pop() {
+            // SAFETY: won by whoever put it here, and popped once.
+            unsafe { Node::wake(node, waker) };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn operation(exclusive: bool) -> Operation {
+        Operation { claim: Claim::new(), exclusive, waiter: Waiter::current() }
+    }
+
+    #[test]
+    fn codes_come_back() {
+        for case in [0, 1, 2, 1000] {
+            for ending in [Ending::Done, Ending::Closed, Ending::Retry] {
+                assert_eq!(Outcome::from_code(code(case, ending)), Outcome::Ended(case, ending));
+            }
+        }
+        assert_eq!(Outcome::from_code(TIMED_OUT), Outcome::TimedOut);
+    }
+
+    #[test]
+    fn first_come_first_served_and_stale_ones_are_skipped() {
+        let ops: Vec<_> = (0..4).map(|i| operation(i == 3)).collect();
+        let nodes: Vec<_> = (0..4).map(|_| Node::new()).collect();
+        let mut queue = Queue::new();
+        for (i, node) in nodes.iter().enumerate() {
+            node.arm(&ops[i], i, null_mut());
+            // SAFETY: `nodes` outlives the queue's use.
+            unsafe { queue.push_back(node) };
+        }
+        assert_eq!(queue.len(), 4);
+        assert!(ops[0].claim.take(TIMED_OUT) && ops[1].claim.take(TIMED_OUT));
+        queue.drop_stale();
+        assert_eq!(queue.len(), 2);
+        assert!(!nodes[0].is_linked() && !nodes[1].is_linked() && nodes[2].is_linked());
+        queue.remove(&nodes[0]); // out already
+        assert_eq!(queue.claim_first(Ending::Done), Some(NonNull::from(&nodes[2])));
+        assert_eq!(ops[2].outcome(), Outcome::Ended(2, Ending::Done));
+        let mut wakes = WakeList::new();
+        queue.claim_all(Ending::Closed, &mut wakes);
+        assert_eq!(wakes.pop(), Some(NonNull::from(&nodes[3])));
+        assert_eq!((wakes.pop(), queue.is_empty()), (None, true));
+        assert_eq!(ops[3].outcome(), Outcome::Ended(3, Ending::Closed));
+    }
+
+    #[test]
+    fn a_node_leaves_from_the_middle() {
+        let op = operation(true);
+        let nodes: Vec<_> = (0..3).map(|_| Node::new()).collect();
+        let mut queue = Queue::new();
+        for (i, node) in nodes.iter().enumerate() {
+            node.arm(&op, i, null_mut());
+            // SAFETY: as above.
+            unsafe { queue.push_back(node) };
+        }
+        queue.remove(&nodes[1]);
+        assert_eq!(queue.claim_first(Ending::Done), Some(NonNull::from(&nodes[0])));
+        queue.remove(&nodes[2]);
+        assert!(queue.is_empty() && queue.claim_first(Ending::Done).is_none());
+    }
+}

@@ -1,0 +1,426 @@
+//! The receiving handle, and the iterators over what it receives.
+
+use super::channel::{Chan, Side};
+use super::core::{Core, Entered, Limit, Locked, Step};
+use super::error::{RecvError, RecvTimeoutError, TryRecvError};
+use super::timer::{self, Timer};
+use std::fmt;
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The side of a channel that values come out of. Clones share the channel: each value goes to one of them.
+///
+/// When the last receiver is dropped, what was not received is dropped too, and senders see that the channel is
+/// disconnected.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::unbounded();
+/// let sums: Vec<_> = (0..2)
+///     .map(|_| {
+///         let rx = rx.clone();
+///         mungo::go(move || rx.iter().sum::<u32>())
+///     })
+///     .collect();
+/// (1..=100).for_each(|i| tx.send(i).unwrap());
+/// drop(tx);
+/// assert_eq!(sums.into_iter().map(|s| s.join().unwrap()).sum::<u32>(), 5050);
+/// ```
+pub struct Receiver<T> {
+    flavor: Flavor<T>,
+    values: PhantomData<T>,
+}
+
+enum Flavor<T> {
+    Chan(NonNull<Chan<T>>),
+    /// `T` is `Instant`: only [`Receiver::from_timer`] makes these.
+    Timer(Arc<Timer>),
+    Never,
+}
+
+// SAFETY: what is shared is guarded by the channel's lock or atomic; values cross threads.
+unsafe impl<T: Send> Send for Receiver<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Receiver<T> {}
+impl<T> UnwindSafe for Receiver<T> {}
+impl<T> RefUnwindSafe for Receiver<T> {}
+
+impl Receiver<Instant> {
+    pub(super) fn from_timer(timer: Timer) -> Receiver<Instant> {
+        Receiver { flavor: Flavor::Timer(Arc::new(timer)), values: PhantomData }
+    }
+}
+
+/// The `Instant` of a timer as the `T` that it is.
+fn of_timer<T>(value: Instant) -> T {
+    debug_assert_eq!(size_of::<T>(), size_of::<Instant>());
+    // SAFETY: `T` is `Instant` in a receiver with a timer. An `Instant` is `Copy`.
+    unsafe { std::mem::transmute_copy(&value) }
+}
+
+impl<T> Receiver<T> {
+    /// Takes over one handle of the receiving side.
+    pub(super) unsafe fn from_counted(chan: NonNull<Chan<T>>) -> Receiver<T> {
+        Receiver { flavor: Flavor::Chan(chan), values: PhantomData }
+    }
+
+    pub(super) const fn never() -> Receiver<T> {
+        Receiver { flavor: Flavor::Never, values: PhantomData }
+    }
+
+    #[inline]
+    fn chan(&self) -> Option<&Chan<T>> {
+        match &self.flavor {
+            // SAFETY: a handle keeps it alive.
+            Flavor::Chan(chan) => Some(unsafe { chan.as_ref() }),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn recv_within(&self, limit: Limit) -> Result<T, RecvTimeoutError> {
+        match &self.flavor {
+            // SAFETY: a handle keeps it alive.
+            Flavor::Chan(chan) => unsafe { chan.as_ref() }.recv(limit),
+            Flavor::Timer(timer) => timer.recv(limit).map(of_timer),
+            Flavor::Never => {
+                let deadline_ns = limit.deadline_ns();
+                timer::sleep_until(deadline_ns);
+                Err(RecvTimeoutError::Timeout)
+            }
+        }
+    }
+
+    /// Receives the next value; blocks until there is one.
+    ///
+    /// # Errors
+    /// The channel is empty, and disconnected: all senders are gone, or one closed it.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::unbounded();
+    /// mungo::go(move || tx.send(5).unwrap());
+    /// assert_eq!(rx.recv(), Ok(5));
+    /// assert!(rx.recv().is_err());
+    /// ```
+    #[inline]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.recv_within(Limit::Forever).map_err(|_| RecvError)
+    }
+
+    /// Receives a value if one is there.
+    ///
+    /// If a sender in a `select!` is about to send, this waits for its value.
+    ///
+    /// # Errors
+    /// Which of the two it is: empty, or empty and disconnected.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::unbounded();
+    /// assert!(rx.try_recv().unwrap_err().is_empty());
+    /// tx.send(5).unwrap();
+    /// assert_eq!(rx.try_recv(), Ok(5));
+    /// ```
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        match &self.flavor {
+            // SAFETY: a handle keeps it alive.
+            Flavor::Chan(chan) => unsafe { chan.as_ref() }.try_recv(),
+            Flavor::Timer(timer) => timer.try_recv().map(of_timer),
+            Flavor::Never => Err(TryRecvError::Empty),
+        }
+    }
+
+    /// As [`recv`](Self::recv), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Which of the two it was: the time, or a disconnected channel.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (_tx, rx) = mungo::chan::unbounded::<i32>();
+    /// assert!(rx.recv_timeout(Duration::from_millis(2)).unwrap_err().is_timeout());
+    /// ```
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.recv_within(Limit::For(timeout))
+    }
+
+    /// As [`recv`](Self::recv), at most until `deadline`.
+    ///
+    /// # Errors
+    /// As [`recv_timeout`](Self::recv_timeout).
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (_tx, rx) = mungo::chan::unbounded::<i32>();
+    /// let deadline = Instant::now() + Duration::from_millis(2);
+    /// assert!(rx.recv_deadline(deadline).unwrap_err().is_timeout());
+    /// assert!(Instant::now() >= deadline);
+    /// ```
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+        self.recv_within(Limit::Until(deadline))
+    }
+
+    /// Whether no value is there. Always so for a channel without a buffer.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::unbounded();
+    /// assert!(rx.is_empty());
+    /// tx.send(1).unwrap();
+    /// assert!(!rx.is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there is no place for another one. Always so for a channel without a buffer.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::bounded(1);
+    /// assert!(!rx.is_full());
+    /// tx.send(1).unwrap();
+    /// assert!(rx.is_full());
+    /// ```
+    pub fn is_full(&self) -> bool {
+        match &self.flavor {
+            Flavor::Chan(_) => self.chan().is_some_and(|chan| chan.core.is_full()),
+            Flavor::Timer(timer) => timer.is_due(),
+            Flavor::Never => true,
+        }
+    }
+
+    /// How many values are there.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::unbounded();
+    /// tx.send(1).unwrap();
+    /// assert_eq!(rx.len(), 1);
+    /// ```
+    pub fn len(&self) -> usize {
+        match &self.flavor {
+            Flavor::Chan(_) => self.chan().map_or(0, |chan| chan.core.lock(&Entered::now()).len),
+            Flavor::Timer(timer) => usize::from(timer.is_due()),
+            Flavor::Never => 0,
+        }
+    }
+
+    /// How many places the buffer has; `None`: there is no limit.
+    ///
+    /// ```
+    /// assert_eq!(mungo::chan::bounded::<i32>(5).1.capacity(), Some(5));
+    /// assert_eq!(mungo::chan::never::<i32>().capacity(), Some(0));
+    /// ```
+    pub fn capacity(&self) -> Option<usize> {
+        match &self.flavor {
+            Flavor::Chan(_) => self.chan().and_then(|chan| chan.core.capacity()),
+            Flavor::Timer(_) => Some(1),
+            Flavor::Never => Some(0),
+        }
+    }
+
+    /// Receives until the channel is empty and disconnected. Blocks between values.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::bounded(0);
+    /// mungo::go(move || (0..3).for_each(|i| tx.send(i).unwrap()));
+    /// assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
+    /// ```
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { receiver: self }
+    }
+
+    /// Receives what is there. Never blocks.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::unbounded();
+    /// tx.send(1).unwrap();
+    /// assert_eq!(rx.try_iter().collect::<Vec<_>>(), [1]);
+    /// ```
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter { receiver: self }
+    }
+
+    /// Whether both receive from one channel.
+    ///
+    /// ```
+    /// let (_tx, rx) = mungo::chan::unbounded::<i32>();
+    /// assert!(rx.same_channel(&rx.clone()));
+    /// assert!(!rx.same_channel(&mungo::chan::never()));
+    /// ```
+    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
+        match (&self.flavor, &other.flavor) {
+            (Flavor::Chan(a), Flavor::Chan(b)) => a == b,
+            (Flavor::Timer(a), Flavor::Timer(b)) => Arc::ptr_eq(a, b),
+            (Flavor::Never, Flavor::Never) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A receiver as a select sees it, without its type.
+pub(crate) trait Port {
+    /// The channel; `None`: it is a timer, or never has a value.
+    fn core(&self) -> Option<&Core>;
+
+    /// For one that is no channel: when its next value is due. `None`: never.
+    fn due(&self) -> Option<Instant>;
+
+    /// For one that is no channel: moves the value to `slot`, if it is due.
+    ///
+    /// # Safety
+    /// `slot` has room for a value of this receiver.
+    unsafe fn take_due(&self, slot: *mut ()) -> bool;
+
+    /// Moves the next value to `slot`.
+    ///
+    /// # Safety
+    /// `slot` has room for a value of this receiver, and `locked` is its core's.
+    unsafe fn take_locked(&self, locked: &mut Locked<'_>, slot: *mut ()) -> Step;
+}
+
+impl<T> Port for Receiver<T> {
+    #[inline]
+    fn core(&self) -> Option<&Core> {
+        self.chan().map(|chan| &chan.core)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        match &self.flavor {
+            Flavor::Timer(timer) => timer.due(),
+            _ => None,
+        }
+    }
+
+    unsafe fn take_due(&self, slot: *mut ()) -> bool {
+        let Flavor::Timer(timer) = &self.flavor else { return false };
+        match timer.try_take() {
+            // SAFETY: by the caller.
+            Some(value) => unsafe { slot.cast::<T>().write(of_timer(value)) },
+            None => return false,
+        }
+        true
+    }
+
+    unsafe fn take_locked(&self, locked: &mut Locked<'_>, slot: *mut ()) -> Step {
+        let chan = self.chan().expect("it has a core, so it is a channel");
+        // SAFETY: by the caller.
+        unsafe { chan.recv_locked(locked, slot.cast()) }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        let flavor = match &self.flavor {
+            Flavor::Chan(chan) => {
+                // SAFETY: a handle keeps it alive.
+                unsafe { chan.as_ref() }.acquire(Side::Receivers);
+                Flavor::Chan(*chan)
+            }
+            Flavor::Timer(timer) => Flavor::Timer(timer.clone()),
+            Flavor::Never => Flavor::Never,
+        };
+        Receiver { flavor, values: PhantomData }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if let Flavor::Chan(chan) = self.flavor {
+            // SAFETY: our handle, which ends here.
+            unsafe { Chan::release(chan, Side::Receivers) }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Receiver { .. }")
+    }
+}
+
+/// The values of a channel, as they come: [`Receiver::iter`].
+pub struct Iter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// The values that are there: [`Receiver::try_iter`].
+pub struct TryIter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// The values of a channel, as they come, with the receiver in it.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::unbounded();
+/// tx.send(1).unwrap();
+/// drop(tx);
+/// for value in rx {
+///     assert_eq!(value, 1);
+/// }
+/// ```
+pub struct IntoIter<T> {
+    receiver: Receiver<T>,
+}
+
+impl<T> Iterator for Iter<'_, T> {
+    type Item = T;
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<T> Iterator for TryIter<'_, T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<T> FusedIterator for Iter<'_, T> {}
+impl<T> FusedIterator for IntoIter<T> {}
+
+impl<'a, T> IntoIterator for &'a Receiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { receiver: self }
+    }
+}
+
+impl<T> fmt::Debug for Iter<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Iter { .. }")
+    }
+}
+
+impl<T> fmt::Debug for TryIter<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("TryIter { .. }")
+    }
+}
+
+impl<T> fmt::Debug for IntoIter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("IntoIter { .. }")
+    }
+}

@@ -1,0 +1,77 @@
+//! One arm of a select.
+
+use crate::chan::core::{Core, Reservation};
+use crate::chan::queue::Node;
+use crate::chan::receiver::{Port, Receiver};
+use crate::chan::sender::Sender;
+use std::cell::Cell;
+use std::fmt;
+
+/// One arm: an operation on a channel, its node in a queue, and what it got when it was chosen.
+pub(crate) struct Case<'a> {
+    pub(super) kind: Kind<'a>,
+    pub(super) node: Node,
+    /// Where a received value goes.
+    pub(super) slot: *mut (),
+    pub(super) taken: Cell<Taken>,
+    /// Scratch of the engine: the index of the case that comes n-th by address, if this one is the n-th.
+    pub(super) nth: Cell<usize>,
+}
+
+pub(super) enum Kind<'a> {
+    Send(&'a Core),
+    Recv(&'a dyn Port),
+}
+
+/// What the chosen case got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Nothing,
+    /// A value lies in the slot.
+    Value,
+    /// The receiver's channel is empty and disconnected.
+    Closed,
+    /// The right to send.
+    Reserved(Reservation),
+}
+
+impl<'a> Case<'a> {
+    fn new(kind: Kind<'a>, slot: *mut ()) -> Case<'a> {
+        Case { kind, node: Node::new(), slot, taken: Cell::new(Taken::Nothing), nth: Cell::new(0) }
+    }
+
+    pub(super) fn send<T>(sender: &'a Sender<T>) -> Case<'a> {
+        Case::new(Kind::Send(&sender.chan().core), std::ptr::null_mut())
+    }
+
+    /// `slot` must have room for a `T` when the engine runs.
+    pub(super) fn recv<T>(receiver: &'a Receiver<T>, slot: *mut ()) -> Case<'a> {
+        Case::new(Kind::Recv(receiver), slot)
+    }
+
+    /// What tells it from other cases: a receiver's slot, a sender's channel.
+    pub(super) fn place(&self) -> *const () {
+        match self.kind {
+            Kind::Send(core) => std::ptr::from_ref(core).cast(),
+            Kind::Recv(_) => self.slot,
+        }
+    }
+
+    /// The same operation, for another select.
+    pub(super) fn again(&self) -> Case<'a> {
+        let kind = match self.kind {
+            Kind::Send(core) => Kind::Send(core),
+            Kind::Recv(port) => Kind::Recv(port),
+        };
+        Case::new(kind, self.slot)
+    }
+}
+
+impl fmt::Debug for Case<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Send(_) => "Send",
+            Kind::Recv(_) => "Recv",
+        })
+    }
+}

@@ -1,0 +1,540 @@
+//! Waiting for several channels at once.
+
+mod case;
+mod engine;
+mod locks;
+mod macros;
+mod typed;
+
+use super::channel::Chan;
+use super::core::{Limit, Reservation};
+use super::error::{
+    ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
+};
+use super::receiver::Receiver;
+use super::sender::Sender;
+use case::{Case, Kind, Taken};
+use engine::Goal;
+use std::alloc::Layout;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+pub use typed::{Arm, Chosen, Slot, Ticket, Wait, forever, idle, select};
+
+/// Chooses among a list of operations that is made at run time. For a fixed list [`select!`](crate::chan::select!) is easier.
+///
+/// An operation is added with [`send`](Self::send) or [`recv`](Self::recv). [`select`](Self::select) blocks until one of
+/// them can go on and chooses it, at random if there are several; the operation must then be completed, with
+/// [`SelectedOperation::send`] or [`SelectedOperation::recv`]. [`ready`](Self::ready) only tells which one could go on.
+///
+/// ```
+/// use mungo::chan::{Select, bounded};
+///
+/// let channels: Vec<_> = (0..10).map(|_| bounded(1)).collect();
+/// channels[7].0.send("seven").unwrap();
+///
+/// let mut select = Select::new();
+/// for (_, rx) in &channels {
+///     select.recv(rx);
+/// }
+/// let operation = select.select();
+/// assert_eq!(operation.index(), 7);
+/// assert_eq!(operation.recv(&channels[7].1), Ok("seven"));
+/// ```
+pub struct Select<'a> {
+    cases: Vec<Case<'a>>,
+    /// One for each case.
+    handles: Vec<Handle>,
+    next_index: usize,
+    biased: bool,
+}
+
+/// What a [`Select`] remembers of an operation's type.
+#[derive(Clone, Copy)]
+struct Handle {
+    /// What the user calls it.
+    index: usize,
+    /// The sender or receiver, to see that the operation is completed with the right one.
+    address: *const (),
+    /// Of a value to receive.
+    layout: Layout,
+    /// How to give a reservation back; senders only.
+    cancel: Option<unsafe fn(*const (), Reservation)>,
+}
+
+// SAFETY: between calls the nodes are in no queue and the slots unused; the handles are only compared. A value that is
+// received by a select on a thread where it may not be used is never touched there: only `SelectedOperation::recv`
+// with its receiver can get it out.
+unsafe impl Send for Select<'_> {}
+// SAFETY: through a shared reference nothing can be done but printing and cloning.
+unsafe impl Sync for Select<'_> {}
+
+/// # Safety
+/// `sender` is a `Sender<T>`.
+unsafe fn cancel<T>(sender: *const (), reservation: Reservation) {
+    // SAFETY: by the caller.
+    let chan: &Chan<T> = unsafe { &*sender.cast::<Sender<T>>() }.chan();
+    chan.cancel(reservation);
+}
+
+impl<'a> Select<'a> {
+    /// A list without operations.
+    ///
+    /// ```
+    /// let mut select = mungo::chan::Select::new();
+    /// assert!(select.try_select().is_err());
+    /// ```
+    pub fn new() -> Select<'a> {
+        Select { cases: Vec::new(), handles: Vec::new(), next_index: 0, biased: false }
+    }
+
+    /// The same, but of several operations that can go on the one that was added first is chosen.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (a, b) = (bounded::<i32>(1), bounded(1));
+    /// a.0.send(1).unwrap();
+    /// b.0.send(2).unwrap();
+    /// let mut select = Select::new_biased();
+    /// select.recv(&a.1);
+    /// select.recv(&b.1);
+    /// assert_eq!(select.select().recv(&a.1), Ok(1));
+    /// ```
+    pub fn new_biased() -> Select<'a> {
+        Select { biased: true, ..Select::new() }
+    }
+
+    fn add(
+        &mut self,
+        case: Case<'a>,
+        address: *const (),
+        layout: Layout,
+        cancel: Option<unsafe fn(*const (), Reservation)>,
+    ) -> usize {
+        let index = self.next_index;
+        self.next_index += 1;
+        self.cases.push(case);
+        self.handles.push(Handle { index, address, layout, cancel });
+        index
+    }
+
+    /// Adds a send operation. Returns its index; they count up from 0.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded(1);
+    /// let mut select = Select::new();
+    /// assert_eq!(select.send(&tx), 0);
+    /// select.select().send(&tx, 5).unwrap();
+    /// assert_eq!(rx.recv(), Ok(5));
+    /// ```
+    pub fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
+        self.add(Case::send(sender), std::ptr::from_ref(sender).cast(), Layout::new::<()>(), Some(cancel::<T>))
+    }
+
+    /// Adds a receive operation. Returns its index; they count up from 0.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded(1);
+    /// tx.send(5).unwrap();
+    /// let mut select = Select::new();
+    /// assert_eq!(select.recv(&rx), 0);
+    /// assert_eq!(select.select().recv(&rx), Ok(5));
+    /// ```
+    pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
+        let case = Case::recv(receiver, std::ptr::null_mut());
+        self.add(case, std::ptr::from_ref(receiver).cast(), Layout::new::<T>(), None)
+    }
+
+    /// Takes an operation away. The indices of the others stay.
+    ///
+    /// # Panics
+    /// If there is no such operation, or it was removed before.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// let receive = select.recv(&rx);
+    /// drop(tx);
+    /// assert!(select.try_ready().is_ok());
+    /// select.remove(receive);
+    /// assert!(select.try_ready().is_err());
+    /// ```
+    pub fn remove(&mut self, index: usize) {
+        assert!(index < self.next_index, "no operation has the index {index}");
+        let at = self.handles.iter().position(|handle| handle.index == index);
+        let at = at.expect("the operation was removed before");
+        // Not `swap_remove`: a biased choice goes by the order.
+        self.cases.remove(at);
+        self.handles.remove(at);
+    }
+
+    fn run(&mut self, limit: Option<Limit>) -> Option<SelectedOperation<'a>> {
+        if self.cases.is_empty() {
+            limit.into_iter().for_each(engine::idle);
+            return None;
+        }
+        let mut storage = Storage::with_room_for(&self.handles);
+        let slot = storage.address();
+        for case in &mut self.cases {
+            if let Kind::Recv(_) = case.kind {
+                case.slot = slot;
+            }
+        }
+        let chosen = engine::run(&self.cases, Goal::Take, self.biased, limit)?;
+        let (handle, taken) = (self.handles[chosen], self.cases[chosen].taken.get());
+        Some(SelectedOperation { handle, taken, storage, channel: PhantomData })
+    }
+
+    fn watch(&mut self, limit: Option<Limit>) -> Option<usize> {
+        if self.cases.is_empty() {
+            limit.into_iter().for_each(engine::idle);
+            return None;
+        }
+        engine::run(&self.cases, Goal::Watch, self.biased, limit).map(|chosen| self.handles[chosen].index)
+    }
+
+    /// Chooses an operation that can go on now.
+    ///
+    /// # Errors
+    /// There is none.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert!(select.try_select().is_err());
+    /// tx.send(1).unwrap();
+    /// assert_eq!(select.try_select().unwrap().recv(&rx), Ok(1));
+    /// ```
+    pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
+        self.run(None).ok_or(TrySelectError)
+    }
+
+    /// Blocks until an operation can go on, and chooses it.
+    ///
+    /// # Panics
+    /// If there is no operation: it would block for ever.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (a, b) = (bounded(0), bounded::<&str>(0));
+    /// let tx = a.0.clone();
+    /// mungo::go(move || tx.send("a").unwrap());
+    /// let mut select = Select::new();
+    /// select.recv(&b.1);
+    /// select.recv(&a.1);
+    /// let operation = select.select();
+    /// assert_eq!(operation.index(), 1);
+    /// assert_eq!(operation.recv(&a.1), Ok("a"));
+    /// ```
+    pub fn select(&mut self) -> SelectedOperation<'a> {
+        assert!(!self.cases.is_empty(), "a `Select` without operations would block for ever");
+        self.run(Some(Limit::Forever)).expect("without a limit there is a choice")
+    }
+
+    /// As [`select`](Self::select), for at most `timeout`.
+    ///
+    /// # Errors
+    /// The time is over.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    /// use std::time::Duration;
+    ///
+    /// let (_tx, rx) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert!(select.select_timeout(Duration::from_millis(2)).is_err());
+    /// ```
+    pub fn select_timeout(&mut self, timeout: Duration) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        self.run(Some(Limit::For(timeout))).ok_or(SelectTimeoutError)
+    }
+
+    /// As [`select`](Self::select), at most until `deadline`.
+    ///
+    /// # Errors
+    /// The time is over.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (_tx, rx) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// let deadline = Instant::now() + Duration::from_millis(2);
+    /// assert!(select.select_deadline(deadline).is_err());
+    /// assert!(Instant::now() >= deadline);
+    /// ```
+    pub fn select_deadline(&mut self, deadline: Instant) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        self.run(Some(Limit::Until(deadline))).ok_or(SelectTimeoutError)
+    }
+
+    /// The index of an operation that could go on now. Others may be faster: try it, and ask again if it fails.
+    ///
+    /// # Errors
+    /// There is none.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded(1);
+    /// let mut select = Select::new();
+    /// let receive = select.recv(&rx);
+    /// assert!(select.try_ready().is_err());
+    /// tx.send(1).unwrap();
+    /// assert_eq!(select.try_ready(), Ok(receive));
+    /// assert_eq!(rx.try_recv(), Ok(1));
+    /// ```
+    pub fn try_ready(&mut self) -> Result<usize, TryReadyError> {
+        self.watch(None).ok_or(TryReadyError)
+    }
+
+    /// Blocks until an operation could go on, and returns its index.
+    ///
+    /// # Panics
+    /// If there is no operation: it would block for ever.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded(0);
+    /// mungo::go(move || tx.send(1).unwrap());
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// let value = loop {
+    ///     select.ready();
+    ///     if let Ok(value) = rx.try_recv() {
+    ///         break value;
+    ///     }
+    /// };
+    /// assert_eq!(value, 1);
+    /// ```
+    pub fn ready(&mut self) -> usize {
+        assert!(!self.cases.is_empty(), "a `Select` without operations would block for ever");
+        self.watch(Some(Limit::Forever)).expect("without a limit there is a choice")
+    }
+
+    /// As [`ready`](Self::ready), for at most `timeout`.
+    ///
+    /// # Errors
+    /// The time is over.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    /// use std::time::Duration;
+    ///
+    /// let (_tx, rx) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert!(select.ready_timeout(Duration::from_millis(2)).is_err());
+    /// ```
+    pub fn ready_timeout(&mut self, timeout: Duration) -> Result<usize, ReadyTimeoutError> {
+        self.watch(Some(Limit::For(timeout))).ok_or(ReadyTimeoutError)
+    }
+
+    /// As [`ready`](Self::ready), at most until `deadline`.
+    ///
+    /// # Errors
+    /// The time is over.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (_tx, rx) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert!(select.ready_deadline(Instant::now() + Duration::from_millis(2)).is_err());
+    /// ```
+    pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
+        self.watch(Some(Limit::Until(deadline))).ok_or(ReadyTimeoutError)
+    }
+}
+
+impl Clone for Select<'_> {
+    fn clone(&self) -> Self {
+        let cases = self.cases.iter().map(Case::again).collect();
+        Select { cases, handles: self.handles.clone(), ..*self }
+    }
+}
+
+impl Default for Select<'_> {
+    fn default() -> Self {
+        Select::new()
+    }
+}
+
+impl fmt::Debug for Select<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Select { .. }")
+    }
+}
+
+/// Bytes for one received value of a type that only its receiver knows.
+struct Storage {
+    inline: MaybeUninit<[u64; 4]>,
+    /// For values that are larger, or aligned more strictly.
+    heap: Option<(NonNull<u8>, Layout)>,
+}
+
+impl Storage {
+    /// Only one of the operations will be chosen, so the largest value decides.
+    fn with_room_for(handles: &[Handle]) -> Storage {
+        let size = handles.iter().map(|handle| handle.layout.size()).max().unwrap_or(0);
+        let align = handles.iter().map(|handle| handle.layout.align()).max().unwrap_or(1);
+        let inline = MaybeUninit::<[u64; 4]>::uninit();
+        if size <= size_of_val(&inline) && align <= align_of_val(&inline) {
+            return Storage { inline, heap: None };
+        }
+        let layout = Layout::from_size_align(size.max(1), align).expect("sizes and alignments of types");
+        // SAFETY: the size is not 0.
+        let memory = NonNull::new(unsafe { std::alloc::alloc(layout) });
+        let memory = memory.unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        Storage { inline, heap: Some((memory, layout)) }
+    }
+
+    fn address(&mut self) -> *mut () {
+        match self.heap {
+            Some((memory, _)) => memory.as_ptr().cast(),
+            None => self.inline.as_mut_ptr().cast(),
+        }
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Some((memory, layout)) = self.heap {
+            // SAFETY: allocated with this layout.
+            unsafe { std::alloc::dealloc(memory.as_ptr(), layout) };
+        }
+    }
+}
+
+/// An operation that was chosen and must be completed, with the sender or receiver that it was made of.
+///
+/// # Panics
+/// If it is dropped instead. (A right to send goes back to the channel then; a value that was received is lost, and
+/// not dropped: this thread may not be allowed to.)
+///
+/// ```
+/// use mungo::chan::{Select, bounded};
+///
+/// let (tx, rx) = bounded(1);
+/// let mut select = Select::new();
+/// select.send(&tx);
+/// select.select().send(&tx, 5).unwrap();
+/// assert_eq!(rx.recv(), Ok(5));
+/// ```
+#[must_use = "a selected operation must be completed"]
+pub struct SelectedOperation<'a> {
+    handle: Handle,
+    taken: Taken,
+    storage: Storage,
+    channel: PhantomData<&'a ()>,
+}
+
+impl SelectedOperation<'_> {
+    /// The index that [`Select::send`] or [`Select::recv`] returned.
+    ///
+    /// ```
+    /// use mungo::chan::{Select, bounded};
+    ///
+    /// let (tx, rx) = bounded(1);
+    /// tx.send(1).unwrap();
+    /// let mut select = Select::new();
+    /// let receive = select.recv(&rx);
+    /// let operation = select.select();
+    /// assert_eq!(operation.index(), receive);
+    /// operation.recv(&rx).unwrap();
+    /// ```
+    pub fn index(&self) -> usize {
+        self.handle.index
+    }
+
+    /// Completes a send operation. Never blocks.
+    ///
+    /// # Errors
+    /// The value, if the channel is disconnected.
+    ///
+    /// # Panics
+    /// If `sender` is not the one that was given to [`Select::send`].
+    ///
+    /// ```
+    /// use mungo::chan::{Select, SendError, bounded};
+    ///
+    /// let (tx, rx) = bounded(1);
+    /// drop(rx);
+    /// let mut select = Select::new();
+    /// select.send(&tx);
+    /// assert_eq!(select.select().send(&tx, 5), Err(SendError(5)));
+    /// ```
+    pub fn send<T>(mut self, sender: &Sender<T>, value: T) -> Result<(), SendError<T>> {
+        let is_it = self.handle.address == std::ptr::from_ref(sender).cast();
+        match self.taken {
+            Taken::Reserved(reservation) if is_it => {
+                self.taken = Taken::Nothing;
+                sender.chan().send_reserved(reservation, value).map_err(SendError)
+            }
+            _ => panic!("the operation was selected for another sender or receiver"),
+        }
+    }
+
+    /// Completes a receive operation. Never blocks.
+    ///
+    /// # Errors
+    /// The channel is empty and disconnected.
+    ///
+    /// # Panics
+    /// If `receiver` is not the one that was given to [`Select::recv`].
+    ///
+    /// ```
+    /// use mungo::chan::{RecvError, Select, bounded};
+    ///
+    /// let (tx, rx) = bounded::<i32>(1);
+    /// drop(tx);
+    /// let mut select = Select::new();
+    /// select.recv(&rx);
+    /// assert_eq!(select.select().recv(&rx), Err(RecvError));
+    /// ```
+    pub fn recv<T>(mut self, receiver: &Receiver<T>) -> Result<T, RecvError> {
+        let is_it = self.handle.address == std::ptr::from_ref(receiver).cast();
+        assert!(is_it, "the operation was selected for another sender or receiver");
+        match std::mem::replace(&mut self.taken, Taken::Nothing) {
+            // SAFETY: the engine moved a value of this receiver there; its type is `T`.
+            Taken::Value => Ok(unsafe { self.storage.address().cast::<T>().read() }),
+            _ => Err(RecvError),
+        }
+    }
+}
+
+impl Drop for SelectedOperation<'_> {
+    fn drop(&mut self) {
+        if let (Taken::Reserved(reservation), Some(cancel)) = (self.taken, self.handle.cancel) {
+            // SAFETY: the sender outlives `'a`, and is of the type that `cancel` was made for.
+            unsafe { cancel(self.handle.address, reservation) };
+        }
+        if self.taken != Taken::Nothing && !std::thread::panicking() {
+            panic!("a `SelectedOperation` was dropped before it was completed");
+        }
+    }
+}
+
+impl fmt::Debug for SelectedOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("SelectedOperation { .. }")
+    }
+}
