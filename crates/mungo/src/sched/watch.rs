@@ -27,8 +27,9 @@ const WAKEUP_PREEMPTS_NS: u64 = 1_000_000;
 pub(super) const LATE_TIMER_NS: u64 = 20_000;
 /// A worker in the runtime that does not move for so long waits for a lock that a preempted goroutine may hold.
 const STUCK_NS: u64 = 20_000_000;
-/// See [`computes`].
-const COMPUTES_NS: u64 = 20_000;
+/// Who has used so much CPU time without a pause is not just on its way from one blocking call to the next.
+/// WHY NOT a share of the time that passed: on a busy machine it gets little of it.
+const COMPUTES_NS: u64 = 300_000;
 /// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
 const STRAY_COMPUTES_NS: u64 = 1_000_000;
 /// Clocks of goroutines without a P that are read at each look.
@@ -57,9 +58,11 @@ pub(super) struct Watch {
 /// An M whose goroutine lost the P.
 struct Stray {
     m: &'static M,
-    /// When its clock was last read, and what it said.
+    /// When its CPU clock was last read, and what it said.
     at_ns: u64,
     cpu_ns: u64,
+    /// What the clock said when it was last seen standing still.
+    awake_since_cpu_ns: u64,
 }
 
 // SAFETY: the monitor's alone; the pointers are compared or lead to Ms, which live as long as the runtime.
@@ -115,7 +118,8 @@ impl Watch {
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
         if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
             p.ask_to_yield(tick);
-            return computes(first, cpu) && self.evict(shared, m, p, now);
+            let computes = cpu.saturating_sub(first) > COMPUTES_NS.min(shared.config.time_slice_ns / 2);
+            return computes && self.evict(shared, m, p, now);
         }
         false
     }
@@ -125,7 +129,8 @@ impl Watch {
         _ = p.take_request();
         p.m.store(std::ptr::null_mut(), Relaxed);
         count.add(1);
-        self.strays.push(Stray { m, at_ns: now, cpu_ns: thread_cpu_ns(m).unwrap_or(0) });
+        let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
+        self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
         // SAFETY: Ps live as long as the runtime.
         shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
         true
@@ -180,7 +185,9 @@ impl Watch {
                 continue;
             }
             let Some(cpu) = thread_cpu_ns(stray.m) else { continue };
-            if computes(stray.cpu_ns, cpu) {
+            if cpu == stray.cpu_ns {
+                stray.awake_since_cpu_ns = cpu;
+            } else if cpu.saturating_sub(stray.awake_since_cpu_ns) > COMPUTES_NS {
                 interrupt(stray.m);
             }
             (stray.at_ns, stray.cpu_ns) = (now, cpu);
@@ -218,12 +225,6 @@ fn running_g(m: &M) -> Option<GPtr> {
 
 fn announced(m: &M) -> bool {
     running_g(m).is_some_and(|g| g.announced.load(Relaxed))
-}
-
-/// It has used so much CPU time since its clock was read that it is not just on its way from one blocking call to the
-/// next. WHY NOT a share of the time that passed: on a busy machine it gets little of it.
-fn computes(before: u64, now: u64) -> bool {
-    now.saturating_sub(before) > COMPUTES_NS
 }
 
 /// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.
