@@ -2,6 +2,7 @@
 
 use crate::sched::shared::Shared;
 use crate::stack::tls;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Whose thread-locals a goroutine sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Info {
             procs: shared.procs() as usize,
             cpus: config.decision.cpus,
             cpu_quota: config.decision.quota,
-            procs_source: match config.procs_by_hand {
+            procs_source: match config.procs_by_hand || shared.procs_by_hand.load(Relaxed) {
                 true => "set by hand".to_owned(),
                 false => config.decision.to_string(),
             },

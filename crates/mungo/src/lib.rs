@@ -38,6 +38,8 @@ mod scope;
 mod spawn;
 #[cfg(not(loom))]
 mod stack;
+#[cfg_attr(loom, allow(dead_code))]
+pub mod sync;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]

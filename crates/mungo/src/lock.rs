@@ -37,6 +37,12 @@ impl RawLock {
         }
     }
 
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        // ORDERING: as in `lock`.
+        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+    }
+
     #[cold]
     fn lock_slow(&self) {
         for _ in 0..SPINS {
@@ -83,6 +89,12 @@ impl<T> Lock<T> {
         let no_preempt = NoPreempt::new();
         self.raw.lock();
         Guard { lock: self, _no_preempt: no_preempt }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let no_preempt = NoPreempt::new();
+        self.raw.try_lock().then(|| Guard { lock: self, _no_preempt: no_preempt })
     }
 }
 

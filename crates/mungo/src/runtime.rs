@@ -86,6 +86,7 @@ impl Runtime {
     ///
     /// # Panics
     /// If `f` panicked, with the same payload.
+    #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
         F: FnOnce() -> T + Send,
@@ -230,11 +231,13 @@ pub mod __private {
     // have left it by another way: the value is alone. So `main` may return a `Box<dyn Error>`.
     unsafe impl<R> Send for Handed<R> {}
 
+    #[track_caller]
     fn hand_over<R>(runtime: &Runtime, f: impl FnOnce() -> R + Send) -> R {
         runtime.run(|| Handed(f())).0
     }
 
     /// `#[mungo::main]` without options: the default runtime.
+    #[track_caller]
     pub fn run_main<R>(f: impl FnOnce() -> R + Send) -> R {
         match default_runtime() {
             Ok(runtime) => hand_over(runtime, f),
@@ -243,6 +246,7 @@ pub mod __private {
     }
 
     /// `#[mungo::test]`, and `#[mungo::main]` with options.
+    #[track_caller]
     pub fn run_on<R>(runtime: io::Result<Runtime>, f: impl FnOnce() -> R + Send) -> R {
         match runtime {
             Ok(runtime) => hand_over(&runtime, f),

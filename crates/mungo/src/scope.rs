@@ -128,7 +128,6 @@ impl std::fmt::Debug for Scope<'_, '_> {
 }
 
 /// A handle to a goroutine of a [`Scope`].
-#[derive(Debug)]
 pub struct ScopedJoinHandle<'scope, T> {
     inner: JoinHandle<T>,
     scope: PhantomData<&'scope ()>,
@@ -151,5 +150,11 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// See [`JoinHandle::goroutine`].
     pub fn goroutine(&self) -> Goroutine {
         self.inner.goroutine()
+    }
+}
+
+impl<T> std::fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScopedJoinHandle").field("goroutine", &self.inner.goroutine()).finish_non_exhaustive()
     }
 }

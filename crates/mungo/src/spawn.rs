@@ -79,35 +79,46 @@ impl Spec {
         T: Send,
     {
         let running = Running::enter();
+        // What can fail comes first: if it does, `f` is dropped after `running`, outside of the runtime. Its
+        // destructor may block.
         let g = match &running {
             Some(running) if target.is_none_or(|t| std::ptr::eq(&raw const **t, running.shared())) => {
-                // SAFETY: by the caller.
-                unsafe { self.spawn_local(running.p(), running.shared(), f)? }
+                self.reserve_local(running.p())?;
+                // SAFETY: by the caller; reserved.
+                unsafe { self.spawn_local(running.p(), running.shared(), f) }
             }
             _ => {
                 let shared = match target {
                     Some(shared) => shared,
                     None => default_runtime()?.shared(),
                 };
-                // SAFETY: by the caller.
-                unsafe { self.spawn_from_outside(shared, f)? }
+                self.class.unwrap_or(shared.config.stack_class).reserve(1)?;
+                // SAFETY: by the caller; reserved.
+                unsafe { self.spawn_from_outside(shared, f) }
             }
         };
         Ok(JoinHandle { g: Some(g), result: PhantomData })
     }
 
+    /// Reserves a stack.
     #[inline]
-    unsafe fn spawn_local<F, T>(self, p: &P, shared: &Shared, f: F) -> io::Result<GRef>
+    fn reserve_local(&self, p: &P) -> io::Result<()> {
+        // SAFETY: in the runtime, so the P is ours.
+        let core = unsafe { p.core() };
+        match self.class {
+            Some(class) if class != core.slots.class() => class.reserve(1),
+            _ => core.slots.reserve(),
+        }
+    }
+
+    #[inline]
+    unsafe fn spawn_local<F, T>(self, p: &P, shared: &Shared, f: F) -> GRef
     where
         F: FnOnce() -> T + Send,
         T: Send,
     {
         // SAFETY: in the runtime, so the P is ours.
         let core = unsafe { p.core() };
-        match self.class {
-            Some(class) if class != core.slots.class() => class.reserve(1)?,
-            _ => core.slots.reserve()?,
-        }
         let g = core.take_g();
         let id = core.new_id(&shared.next_id);
         p.counters.spawned.add(1);
@@ -115,16 +126,15 @@ impl Spec {
         let handle = unsafe { self.fill(g, shared, id, f) };
         park::queue_next(p, shared, g);
         shared.wake_one();
-        Ok(handle)
+        handle
     }
 
     #[cold]
-    unsafe fn spawn_from_outside<F, T>(self, shared: &Arc<Shared>, f: F) -> io::Result<GRef>
+    unsafe fn spawn_from_outside<F, T>(self, shared: &Arc<Shared>, f: F) -> GRef
     where
         F: FnOnce() -> T + Send,
         T: Send,
     {
-        self.class.unwrap_or(shared.config.stack_class).reserve(1)?;
         let mut one = Vec::with_capacity(1);
         pool::refill(&mut one, 1);
         let g = one.pop().expect("just refilled");
@@ -135,7 +145,7 @@ impl Spec {
         let handle = unsafe { self.fill(g, shared, id, f) };
         shared.push_global_one(g);
         shared.wake_one();
-        Ok(handle)
+        handle
     }
 
     #[inline]
@@ -156,7 +166,6 @@ impl Spec {
 }
 
 /// Waits for a goroutine and gets its result. Dropping it detaches the goroutine.
-#[derive(Debug)]
 pub struct JoinHandle<T> {
     g: Option<GRef>,
     result: PhantomData<T>,
@@ -208,6 +217,12 @@ fn wait_for(g: &G) {
     match g.join.compare_exchange(NO_JOINER, address, AcqRel, Acquire) {
         Ok(_) => waiter.wait(WaitReason::Join),
         Err(state) => debug_assert_eq!(state, DONE),
+    }
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JoinHandle").field("goroutine", &self.g).finish_non_exhaustive()
     }
 }
 

@@ -52,6 +52,10 @@ fn info_says_what_the_runtime_is_made_of() {
     assert_eq!(info.cpus, mungo::num_cpus());
     assert!(!info.version.is_empty());
     end(rt);
+    let rt = Runtime::new().unwrap();
+    rt.set_procs(2).unwrap();
+    assert_eq!(rt.info().procs_source, "set by hand");
+    end(rt);
 }
 
 /// Ps come and go while goroutines of all kinds run; nobody is lost, and no P is.
@@ -108,8 +112,8 @@ fn stress_set_procs_under_load() {
     end(rt);
 }
 
-/// Two goroutines compute, one on each P. The P that retires has goroutines in its queue, and its owner does not come to
-/// retire it; the other P takes them.
+/// Two goroutines compute, one on each P. The P that retires has goroutines in its queue, and its owner does not come
+/// to retire it; the other P takes them.
 #[test]
 fn the_queue_of_a_retiring_p_is_not_stuck() {
     let rt = runtime(2);

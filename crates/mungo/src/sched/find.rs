@@ -5,6 +5,7 @@ use super::m::M;
 use super::p::{P, PREEMPT, RETIRE};
 use super::shared::Shared;
 use crate::sys::clock;
+use crate::time;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -24,7 +25,7 @@ fn own(g: *mut G) -> GPtr {
 /// The next goroutine of this P, without a lock: `None` means "look properly".
 #[inline]
 pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
-    if p.flags.load(Relaxed) != 0 || (shared.global_len() != 0 && global_turn(p)) || timer_is_due(p) {
+    if p.flags.load(Relaxed) != 0 || (shared.global_len() != 0 && global_turn(p)) || time::is_turn(p) {
         return None;
     }
     p.runq.pop().map(|(g, inherit)| (own(g), inherit))
@@ -84,6 +85,8 @@ fn obey(m: &'static M, p: &'static P) -> bool {
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);
         }
+        // SAFETY: this M owns the P.
+        unsafe { p.slice_ended() };
     }
     if flags & RETIRE != 0 {
         drop_spinning(m);
@@ -97,12 +100,18 @@ fn obey(m: &'static M, p: &'static P) -> bool {
 /// All sources once.
 fn look(m: &'static M, p: &'static P) -> Option<Found> {
     let shared: &Shared = m.shared();
-    if timer_is_due(p) {
-        crate::time::run_due(p, shared, &p.timers, clock::now_ns());
+    if time::is_turn(p) {
+        time::run_due(p, shared, &p.timers);
     }
-    if global_turn(p)
+    // SAFETY: this M owns the P.
+    let slice_ended = std::mem::take(unsafe { &mut p.core().global_first });
+    if (slice_ended || global_turn(p))
         && let Some(g) = shared.take_global(p, false)
     {
+        if slice_ended {
+            // SAFETY: as above.
+            unsafe { p.core() }.global_tick = p.tick.load(Relaxed);
+        }
         return Some((g, false));
     }
     if let Some((g, inherit)) = p.runq.pop() {
@@ -132,7 +141,7 @@ fn steal(m: &'static M, p: &'static P) -> Option<Found> {
                 continue;
             }
             if last && timer_is_due(victim) {
-                crate::time::run_due(p, shared, &victim.timers, clock::now_ns());
+                time::run_due(p, shared, &victim.timers);
                 if let Some((g, inherit)) = p.runq.pop() {
                     return Some((own(g), inherit));
                 }

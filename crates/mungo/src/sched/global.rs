@@ -46,9 +46,31 @@ impl GList {
         Some(g)
     }
 
-    pub(crate) fn append(&mut self, mut other: GList) {
-        while let Some(g) = other.pop() {
-            self.push(g);
+    /// Takes out the first one that is `wanted`; the others keep their order. Looks at all of them.
+    pub(crate) fn take_first(&mut self, wanted: impl Fn(&G) -> bool) -> Option<GPtr> {
+        let mut found = None;
+        for _ in 0..self.len {
+            let g = self.pop()?;
+            if found.is_none() && wanted(&g) {
+                found = Some(g);
+            } else {
+                self.push(g);
+            }
         }
+        found
+    }
+
+    /// Puts the others behind these, in one step: the lists may be long, and the scheduler's lock is held.
+    pub(crate) fn append(&mut self, other: GList) {
+        if other.head.is_null() {
+            return;
+        }
+        match self.tail.is_null() {
+            true => self.head = other.head,
+            // SAFETY: the tail is ours.
+            false => unsafe { (*self.tail).link.set(other.head) },
+        }
+        self.tail = other.tail;
+        self.len += other.len;
     }
 }

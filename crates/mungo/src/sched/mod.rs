@@ -27,7 +27,7 @@ pub(crate) mod p;
 pub(crate) mod park;
 #[cfg(not(loom))]
 pub(crate) mod preempt;
-#[cfg(not(loom))]
+#[cfg_attr(loom, allow(unreachable_pub))]
 pub(crate) mod reason;
 pub(crate) mod runq;
 #[cfg(not(loom))]

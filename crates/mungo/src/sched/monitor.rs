@@ -10,6 +10,7 @@ use super::shared::Shared;
 use super::watch::{self, Watch};
 use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
+use crate::lock::Lock;
 use crate::stack::overflow::AltStack;
 use crate::stack::slab;
 use crate::sys::{clock, futex};
@@ -28,12 +29,26 @@ const PATIENCE: u32 = 50;
 const IDLE_ROUNDS: u32 = 10;
 /// The longest period while somebody waits for a P, or for a timer.
 const CONCERNED_NS: u64 = 1_000_000;
+/// Naps of a second before it sleeps for long: as many chores as it takes until all stacks are trimmed.
+const NAPS: u32 = 4;
 const SECOND_NS: u64 = 1_000_000_000;
 /// The M's own stack: the scheduler's, and that of TLS destructors of the thread.
 const WORKER_STACK: usize = 256 << 10;
 
 /// Threads of all runtimes of the process; the deadlock detector compares.
 pub(super) static RUNTIME_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// The runtimes whose monitor runs.
+static MONITORED: Lock<Vec<Arc<Shared>>> = Lock::new(Vec::new());
+
+/// A plain thread begins to wait for a goroutine: if nothing moves any more, that makes a deadlock.
+pub(super) fn notice_waiting_thread() {
+    // ORDERING: SeqCst: the thread was counted before; the monitor says "asleep" and looks for a deadlock after.
+    std::sync::atomic::fence(SeqCst);
+    for shared in MONITORED.lock().iter() {
+        shared.monitor.notice_activity();
+    }
+}
 
 /// The part of the monitor that others talk to.
 pub(crate) struct Monitor {
@@ -136,19 +151,19 @@ fn wake_on_time() {
 
 impl Shared {
     fn make_m(&self) -> &'static M {
+        // Made before the lock is taken, perhaps in vain: an allocation must not wait with it in hand.
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        let fresh = Box::new(M::new(NEXT_ID.fetch_add(1, Relaxed), self));
         let mut synced = self.synced.lock();
-        let id = synced.next_m_id;
-        synced.next_m_id += 1;
         let m = match synced.dead_ms.pop() {
             Some(m) => {
                 m.revive();
                 m
             }
             None => {
-                let m = Box::new(M::new(id, self));
                 // SAFETY: freed with the runtime, which each thread that uses it holds.
-                let this: &'static M = unsafe { &*std::ptr::from_ref(&*m) };
-                synced.all_ms.push(m);
+                let this: &'static M = unsafe { &*std::ptr::from_ref(&*fresh) };
+                synced.all_ms.push(fresh);
                 this
             }
         };
@@ -171,6 +186,7 @@ struct State {
     period_ns: u64,
     quiet: u32,
     idle: u32,
+    naps: u32,
     deadlock: deadlock::Suspicion,
     /// Where the next search for stacks to trim goes on.
     trim_cursor: usize,
@@ -213,9 +229,11 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         period_ns: SHORTEST_NS,
         quiet: 0,
         idle: 0,
+        naps: 0,
         deadlock: deadlock::Suspicion::default(),
         trim_cursor: 0,
     };
+    MONITORED.lock().push(shared.clone());
     loop {
         // ORDERING: Acquire pairs with `call`; read before looking, so that no call is missed.
         let calls = shared.monitor.calls.load(Acquire);
@@ -223,6 +241,7 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         shared.monitor.coarse_ns.store(now, Relaxed);
         let mut acted = start_wanted(shared);
         if shared.stopping.load(Relaxed) {
+            MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
             return;
         }
         acted |= state.watch.look(shared, now);
@@ -246,13 +265,15 @@ impl State {
             n if n > PATIENCE => (self.period_ns * 2).min(LONGEST_NS),
             _ => self.period_ns,
         };
-        self.idle = if all_idle(shared) { self.idle + 1 } else { 0 };
+        (self.idle, self.naps) = if all_idle(shared) { (self.idle + 1, self.naps) } else { (0, 0) };
         if self.idle > 1 && self.deadlock.check(shared) {
             return now + LONGEST_NS;
         }
         if self.idle > IDLE_ROUNDS && self.period_ns == LONGEST_NS && !self.watch.is_concerned(shared) {
             self.fall_asleep(shared);
-            return clock::now_ns() + 3600 * SECOND_NS;
+            self.naps += 1;
+            let nap = self.naps <= NAPS || self.trim_cursor != 0;
+            return clock::now_ns() + if nap { SECOND_NS } else { 3600 * SECOND_NS };
         }
         if !self.watch.is_concerned(shared) {
             return now + self.period_ns;
@@ -264,11 +285,10 @@ impl State {
 
     /// Says that it sleeps, and makes sure that nobody has just become busy without telling.
     fn fall_asleep(&mut self, shared: &Arc<Shared>) {
-        self.chores(shared, clock::now_ns());
         // ORDERING: SeqCst: say it, then count: see `notice_activity`.
         shared.monitor.asleep.store(1, SeqCst);
         std::sync::atomic::fence(SeqCst);
-        if !all_idle(shared) {
+        if !all_idle(shared) || self.deadlock.is_new(shared) {
             shared.monitor.call();
         }
     }
@@ -288,12 +308,7 @@ fn start_wanted(shared: &Arc<Shared>) -> bool {
         if shared.stopping.load(Relaxed) || start_worker(shared, Some(p), spinning).is_err() {
             // Go on with what there is: the P's goroutines wait in the global queue for the other Ms.
             shared.monitor.failed_starts.fetch_add(1, Relaxed);
-            let mut synced = shared.synced.lock();
-            shared.strand_locked(&mut synced, p);
-            drop(synced);
-            if spinning {
-                _ = shared.counts.stop_spinning();
-            }
+            shared.strand(shared.synced.lock(), p, spinning);
             return any;
         }
     }

@@ -9,7 +9,7 @@ use super::runq::RunQueue;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -34,11 +34,11 @@ pub(crate) struct P {
     pub(crate) flags: AtomicU32,
     /// The tick that [`PREEMPT`] is about: on another one the request is stale. Monitor.
     preempt_tick: AtomicU32,
-    /// Preemption signals in a row that found it in libc. Its owner, in the handler.
-    pub(crate) spared: AtomicU32,
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
     pub(crate) tick: AtomicU32,
     pub(crate) timers: TimerHeap,
+    /// The tick at which timers were run last. Owner.
+    pub(crate) timer_tick: Cell<u32>,
     pub(crate) counters: Counters,
     core: UnsafeCell<Core>,
 }
@@ -49,9 +49,13 @@ pub(crate) struct Core {
     free_gs: Vec<GPtr>,
     next_id: u64,
     end_id: u64,
+    /// A slice ended: the global queue comes next.
+    pub(crate) global_first: bool,
+    /// The tick when it last did so.
+    pub(crate) global_tick: u32,
 }
 
-// SAFETY: `core` is used by the P's owner only; the rest is shared by design.
+// SAFETY: `core` and `timer_tick` are used by the P's owner only; the rest is shared by design.
 unsafe impl Sync for P {}
 // SAFETY: as above.
 unsafe impl Send for P {}
@@ -97,15 +101,17 @@ impl P {
             runq: RunQueue::new(),
             flags: AtomicU32::new(0),
             preempt_tick: AtomicU32::new(0),
-            spared: AtomicU32::new(0),
             tick: AtomicU32::new(0),
             timers: TimerHeap::new(),
+            timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),
                 next_id: 0,
                 end_id: 0,
+                global_first: false,
+                global_tick: 0,
             }),
         })
     }
@@ -131,9 +137,21 @@ impl P {
         self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
     }
 
-    /// A request is there, and about this tick.
-    pub(crate) fn is_asked(&self) -> bool {
+    fn is_asked(&self) -> bool {
         self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
+    }
+
+    /// Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless the
+    /// slice was its own, or somebody was put next in line. Else a goroutine that respawns itself fills the queue faster
+    /// than it is emptied.
+    ///
+    /// # Safety
+    /// The caller owns the P.
+    pub(crate) unsafe fn slice_ended(&self) {
+        // SAFETY: by the caller.
+        let core = unsafe { self.core() };
+        let own_slice = self.tick.load(Relaxed) == core.global_tick.wrapping_add(1);
+        core.global_first = !own_slice && !self.runq.has_next();
     }
 
     #[inline]

@@ -10,6 +10,7 @@
 use super::claim::{Claim, TIMED_OUT};
 use super::g::{G, GPtr, Switch, WaitReason};
 use super::global::GList;
+use super::monitor;
 use super::p::P;
 use super::shared::Shared;
 use super::wake::Wake;
@@ -49,6 +50,7 @@ impl Waiter {
             Waiter::G(_) => park_current(reason),
             Waiter::Thread { woken, .. } => {
                 SLEEPING_THREADS.fetch_add(1, Relaxed);
+                monitor::notice_waiting_thread();
                 // ORDERING: Acquire what the waker did.
                 while !woken.swap(false, Acquire) {
                     std::thread::park();

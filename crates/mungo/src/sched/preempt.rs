@@ -1,20 +1,21 @@
-//! Preemption of code that never calls the runtime: a signal, and a thread that sleeps inside the handler.
+//! Preemption of code that never calls the runtime: the P goes first, the thread follows.
 //!
-//! The monitor sends SIGURG to the thread of a P whose slice is over. The handler gives the P away, puts the goroutine on
-//! the global queue as one that is bound to its thread, and sleeps until it is given a P again. The OS thread never
-//! changes under the interrupted code, and the kernel saved all registers: a preempted malloc, vector loop, C function or
-//! vDSO call is as safe as under the kernel's own preemption.
+//! The monitor takes the P of a goroutine whose slice is over, by the same protocol as from a blocked one, and gives it to
+//! another M at once, even if the kernel has just put the goroutine's thread aside. Then it sends SIGURG to the thread. The
+//! handler finds the goroutine without a P, puts it on the global queue as one that is bound to its thread, and sleeps
+//! until it is given a P again. The OS thread never changes under the interrupted code, and the kernel saved all registers:
+//! a preempted malloc, vector loop, C function or vDSO call is as safe as under the kernel's own preemption.
 //!
 //! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
 //! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the monitor.
 //!
 //! Rejected: switching to another stack from the handler, as Go does. It needs a compiler that knows safe points; every
-//! Rust runtime that tried corrupts registers or hangs in malloc.
+//! Rust runtime that tried corrupts registers or hangs in malloc. Rejected too: letting the handler give the P away. On a
+//! busy machine it runs when the kernel gets round to the thread, hundreds of milliseconds later.
 
 use super::bound;
 use super::g::G;
 use super::m::M;
-use super::p::{P, PREEMPT};
 use crate::current;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -74,43 +75,23 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
         return; // the flag is seen when it leaves the runtime; a blocked call keeps its peace
     }
     m.enter_runtime();
-    match m.p() {
-        // It ran on without a P after a blocking call: time to queue up.
-        None => sleep_without_p(m, g),
-        Some(p) if wanted(p, context) => {
-            p.take_request();
-            p.counters.preemptions.add(1);
-            m.drop_p();
-            m.shared().pass_on(p);
-            sleep_without_p(m, g);
-        }
-        Some(_) => {} // from outside, or too late
+    // With a P it is a signal from outside, or one that came too late.
+    if m.p().is_none() && !holds_a_lock(context) {
+        m.in_handler.store(true, Relaxed);
+        bound::wait_for_p(m, g);
+        m.in_handler.store(false, Relaxed);
     }
     m.leave_runtime();
 }
 
-fn sleep_without_p(m: &M, g: &'static G) {
-    m.in_handler.store(true, Relaxed);
-    bound::wait_for_p(m, g);
-    m.in_handler.store(false, Relaxed);
-}
-
-/// Whether the monitor asked for this P, and now is a good moment.
-fn wanted(p: &P, context: *mut c_void) -> bool {
-    if p.flags.load(Relaxed) & PREEMPT == 0 || !p.is_asked() {
-        return false;
-    }
-    /// Looks in a row that may find it in libc.
-    const PATIENCE: u32 = 3;
+/// It is in libc or in the loader, where it may hold a lock that others need: let it go on a little, without a P. The
+/// monitor sends another signal.
+///
+/// WHY NOT end the patience after some signals: the monitor allocates when it starts a thread, and does so with the
+/// scheduler's lock. If it waited for the lock of malloc, whose holder waits for a P, nothing would ever move again.
+fn holds_a_lock(context: *mut c_void) -> bool {
     let at = program_counter(context);
-    let holder = INSTALLED.get().is_some_and(|i| i.lock_holders.iter().any(|code| code.contains(&at)));
-    let tries = p.spared.load(Relaxed);
-    if holder && tries < PATIENCE {
-        p.spared.store(tries + 1, Relaxed);
-        return false;
-    }
-    p.spared.store(0, Relaxed);
-    true
+    INSTALLED.get().is_some_and(|i| i.lock_holders.iter().any(|code| code.contains(&at)))
 }
 
 /// Calls the handler that the program had before.

@@ -15,6 +15,22 @@ pub enum WaitReason {
     Scope,
     /// [`sleep`](crate::sleep).
     Sleep,
+    /// [`Mutex::lock`](crate::sync::Mutex).
+    Mutex,
+    /// [`RwLock::read`](crate::sync::RwLock).
+    RwLockRead,
+    /// [`RwLock::write`](crate::sync::RwLock).
+    RwLockWrite,
+    /// [`Condvar::wait`](crate::sync::Condvar::wait).
+    Condvar,
+    /// [`WaitGroup::wait`](crate::sync::WaitGroup::wait).
+    WaitGroup,
+    /// [`Once`](crate::sync::Once), [`OnceLock`](crate::sync::OnceLock) or [`LazyLock`](crate::sync::LazyLock).
+    Once,
+    /// [`Semaphore::acquire`](crate::sync::Semaphore::acquire).
+    Semaphore,
+    /// [`Barrier::wait`](crate::sync::Barrier::wait).
+    Barrier,
     /// A send to a [channel](crate::chan) that is full, or has no receiver waiting.
     ChanSend,
     /// A receive from a [channel](crate::chan) that is empty.
@@ -24,12 +40,20 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 8] = [
+    const ALL: [WaitReason; 16] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
         WaitReason::Scope,
         WaitReason::Sleep,
+        WaitReason::Mutex,
+        WaitReason::RwLockRead,
+        WaitReason::RwLockWrite,
+        WaitReason::Condvar,
+        WaitReason::WaitGroup,
+        WaitReason::Once,
+        WaitReason::Semaphore,
+        WaitReason::Barrier,
         WaitReason::ChanSend,
         WaitReason::ChanRecv,
         WaitReason::Select,
@@ -47,6 +71,14 @@ impl WaitReason {
             WaitReason::Join => "join",
             WaitReason::Scope => "end of scope",
             WaitReason::Sleep => "sleep",
+            WaitReason::Mutex => "mutex",
+            WaitReason::RwLockRead => "rwlock read",
+            WaitReason::RwLockWrite => "rwlock write",
+            WaitReason::Condvar => "condvar",
+            WaitReason::WaitGroup => "wait group",
+            WaitReason::Once => "once",
+            WaitReason::Semaphore => "semaphore",
+            WaitReason::Barrier => "barrier",
             WaitReason::ChanSend => "chan send",
             WaitReason::ChanRecv => "chan receive",
             WaitReason::Select => "select",

@@ -6,6 +6,9 @@
 //!
 //! Small enough for a model: under loom the ring has 4 places (see the tests).
 
+// An overflow is rare, and its batch goes on the stack: better than an allocation by a worker.
+#![allow(clippy::result_large_err)]
+
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicPtr, AtomicU32};
 #[cfg(not(loom))]
@@ -202,11 +205,16 @@ impl<T> RunQueue<T> {
         head == self.tail.load(SeqCst) && self.next.load(SeqCst).is_null()
     }
 
+    /// Somebody is next in line. From any thread.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.next.load(Relaxed).is_null()
+    }
+
     /// About how many wait here. From any thread.
     pub(crate) fn len(&self) -> usize {
         let head = self.head.load(Relaxed);
         let ring = self.tail.load(Relaxed).wrapping_sub(head).min(CAPACITY as u32) as usize;
-        ring + usize::from(!self.next.load(Relaxed).is_null())
+        ring + usize::from(self.has_next())
     }
 }
 

@@ -9,6 +9,7 @@ use super::idle::IdleCounts;
 use super::m::M;
 use super::monitor::Monitor;
 use super::p::{Counter, P, RETIRE};
+use super::ticket::Dequeued;
 use crate::builder::Config;
 use crate::lock::Lock;
 use std::io;
@@ -63,7 +64,6 @@ pub(crate) struct Synced {
     pub(crate) dead_ms: Vec<&'static M>,
     /// Ps that wait for a thread to be started, and whether it shall spin.
     pub(crate) wanted: Vec<(&'static P, bool)>,
-    pub(crate) next_m_id: u32,
 }
 
 impl Shared {
@@ -76,12 +76,12 @@ impl Shared {
             synced: Lock::new(Synced {
                 global: GList::new(),
                 idle_ps: Vec::with_capacity(MAX_PROCS),
-                idle_ms: Vec::new(),
-                ms: Vec::new(),
-                all_ms: Vec::new(),
-                dead_ms: Vec::new(),
+                // Room for most programs, so that they do not grow under the lock.
+                idle_ms: Vec::with_capacity(MAX_PROCS),
+                ms: Vec::with_capacity(MAX_PROCS),
+                all_ms: Vec::with_capacity(MAX_PROCS),
+                dead_ms: Vec::with_capacity(MAX_PROCS),
                 wanted: Vec::with_capacity(MAX_PROCS),
-                next_m_id: 0,
             }),
             monitor: Monitor::new(),
             next_id: AtomicU64::new(1),
@@ -309,12 +309,7 @@ impl Shared {
             return;
         }
         if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
-            // At the cap: what the P holds waits in the global queue for an M that comes back.
-            self.strand_locked(&mut synced, p);
-            drop(synced);
-            if spinning {
-                _ = self.counts.stop_spinning();
-            }
+            self.strand(synced, p, spinning); // at the cap
             return;
         }
         synced.wanted.push((p, spinning));
@@ -322,14 +317,31 @@ impl Shared {
         self.monitor.call();
     }
 
-    /// No M for this P: its goroutines go to the global queue, it becomes idle.
-    pub(crate) fn strand_locked(&self, synced: &mut Synced, p: &'static P) {
+    /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
+    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle.
+    /// Unlocks.
+    pub(crate) fn strand(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
         }
-        self.push_global_locked(synced, moved);
-        self.put_idle_locked(synced, p);
+        synced.global.append(moved);
+        let bound = synced.global.take_first(|g| !g.bound.load(Relaxed).is_null());
+        self.push_global_locked(&mut synced, GList::new()); // publishes the length
+        // SAFETY: an M that a goroutine is bound to does not end before it is unbound. We took the goroutine out of the
+        // queue, as `bound::may_run` does.
+        let home = bound.map(|g| unsafe { &*g.bound.load(Relaxed) });
+        let home = home.filter(|m| m.ticket.dequeued() == Dequeued::HandOver);
+        if home.is_none() {
+            self.put_idle_locked(&mut synced, p);
+        }
+        drop(synced);
+        if spinning {
+            _ = self.counts.stop_spinning();
+        }
+        if let Some(m) = home {
+            self.hand_to(m, p, false);
+        }
     }
 
     /// Wakes a sleeping M, which the caller took from its list, with a P.
@@ -337,11 +349,6 @@ impl Shared {
         m.set_spinning(spinning);
         m.next_p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
         m.wake();
-    }
-
-    /// The preemption handler gives its P to another M, whatever that finds to do. Nothing is allocated.
-    pub(crate) fn pass_on(&self, p: &'static P) {
-        self.start_m(self.synced.lock(), p, false);
     }
 
     /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.

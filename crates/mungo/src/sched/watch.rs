@@ -3,14 +3,14 @@
 //! If nobody waits, nobody is disturbed. Otherwise, for a P that has been on the same tick for a while:
 //! * its goroutine said that it blocks: the P moves on after 20 µs;
 //! * its thread's CPU clock stands still and the kernel says that it sleeps: it blocks without a word, the P moves on;
-//! * its slice is over: it is asked to yield, and interrupted if it is not in the runtime;
+//! * its slice is over: it is asked to yield, and if it is not in the runtime, the P moves on and it is interrupted;
 //! * a timer is due and every P computes: the one that has computed longest makes room.
 
 use super::blocking;
 use super::g::{G, GPtr};
 use super::global::GList;
 use super::m::M;
-use super::p::{P, PREEMPT, RETIRE};
+use super::p::{Counter, P, PREEMPT, RETIRE};
 use super::preempt;
 use super::shared::Shared;
 use super::wake::Wake;
@@ -27,6 +27,8 @@ const WAKEUP_PREEMPTS_NS: u64 = 1_000_000;
 pub(super) const LATE_TIMER_NS: u64 = 20_000;
 /// A worker in the runtime that does not move for so long waits for a lock that a preempted goroutine may hold.
 const STUCK_NS: u64 = 20_000_000;
+/// See [`computes`].
+const COMPUTES_NS: u64 = 20_000;
 /// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
 const STRAY_COMPUTES_NS: u64 = 1_000_000;
 /// Clocks of goroutines without a P that are read at each look.
@@ -39,9 +41,9 @@ struct Seen {
     m: *const M,
     /// When this tick was first seen.
     since_ns: u64,
-    /// The thread's CPU clock at the last look, and when that was; `None`: not read yet.
+    /// The thread's CPU clock when it was first read on this tick, and at the last look.
     cpu_ns: Option<u64>,
-    cpu_at_ns: u64,
+    last_cpu_ns: Option<u64>,
 }
 
 /// The monitor's memory.
@@ -68,7 +70,7 @@ impl Watch {
     pub(super) fn look(&mut self, shared: &Shared, now: u64) -> bool {
         self.seen.resize(
             shared.all_ps().count(),
-            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, cpu_at_ns: now },
+            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, last_cpu_ns: None },
         );
         let mut acted = false;
         for (at, p) in shared.all_ps().enumerate() {
@@ -85,7 +87,7 @@ impl Watch {
         let m = p.m.load(Acquire);
         let tick = p.tick.load(Relaxed);
         if m.is_null() || tick != seen.tick || !std::ptr::eq(m, seen.m) {
-            *seen = Seen { tick, m, since_ns: now, cpu_ns: None, cpu_at_ns: now };
+            *seen = Seen { tick, m, since_ns: now, cpu_ns: None, last_cpu_ns: None };
             return false;
         }
         // SAFETY: Ms live as long as the runtime.
@@ -96,35 +98,32 @@ impl Watch {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
-            return self.retake(shared, m, p, now);
+            return self.retake(shared, m, p, now, &p.counters.retakes);
         }
         if ran < SUSPECT_NS {
             return false;
         }
-        let (before, elapsed) = (seen.cpu_ns, now - seen.cpu_at_ns);
         let Some(cpu) = thread_cpu_ns(m) else { return false };
-        (seen.cpu_ns, seen.cpu_at_ns) = (Some(cpu), now);
-        if before == Some(cpu) && thread_sleeps(m) {
+        let first = *seen.cpu_ns.get_or_insert(cpu);
+        if seen.last_cpu_ns.replace(cpu) == Some(cpu) && thread_sleeps(m) {
             if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
-                return self.retake(shared, m, p, now);
+                return self.retake(shared, m, p, now, &p.counters.retakes);
             }
             return ran >= STUCK_NS && release_preempted(shared);
         }
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
         if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
             p.ask_to_yield(tick);
-            if before.is_some_and(|before| computes(before, cpu, elapsed)) {
-                interrupt_owner(shared, m);
-            }
-            return true;
+            return computes(first, cpu) && self.evict(shared, m, p, now);
         }
         false
     }
 
-    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
+    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, count: &Counter) -> bool {
         let Some(p) = blocking::retake(m, p) else { return false };
+        _ = p.take_request();
         p.m.store(std::ptr::null_mut(), Relaxed);
-        p.counters.retakes.add(1);
+        count.add(1);
         self.strays.push(Stray { m, at_ns: now, cpu_ns: thread_cpu_ns(m).unwrap_or(0) });
         // SAFETY: Ps live as long as the runtime.
         shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
@@ -156,7 +155,17 @@ impl Watch {
         }
         p.ask_to_yield(tick);
         // SAFETY: Ms live as long as the runtime.
-        interrupt_owner(shared, unsafe { &*m });
+        self.evict(shared, unsafe { &*m }, p, now)
+    }
+
+    /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request there.
+    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
+        let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
+        let outside = m.in_runtime.load(Acquire) == 0;
+        if !allowed || !outside || !self.retake(shared, m, p, now, &p.counters.preemptions) {
+            return false;
+        }
+        interrupt(m);
         true
     }
 
@@ -165,12 +174,11 @@ impl Watch {
         self.strays.retain(|s| s.m.stray.load(Relaxed));
         let turn = self.strays.len().min(STRAYS_PER_LOOK);
         for stray in &mut self.strays[..turn] {
-            let elapsed = now - stray.at_ns;
-            if elapsed < STRAY_COMPUTES_NS {
+            if now - stray.at_ns < STRAY_COMPUTES_NS {
                 continue;
             }
             let Some(cpu) = thread_cpu_ns(stray.m) else { continue };
-            if computes(stray.cpu_ns, cpu, elapsed) {
+            if computes(stray.cpu_ns, cpu) {
                 interrupt(stray.m);
             }
             (stray.at_ns, stray.cpu_ns) = (now, cpu);
@@ -210,16 +218,10 @@ fn announced(m: &M) -> bool {
     running_g(m).is_some_and(|g| g.announced.load(Relaxed))
 }
 
-/// It has used most of the time since its clock was read: it is not about to block.
-fn computes(before: u64, now: u64, elapsed: u64) -> bool {
-    now.saturating_sub(before) > elapsed / 2
-}
-
-/// Interrupts the code of an M that has a P.
-fn interrupt_owner(shared: &Shared, m: &'static M) {
-    if shared.config.async_preempt && m.in_runtime.load(Acquire) == 0 && shared.can_start_m() {
-        interrupt(m);
-    }
+/// It has used so much CPU time since its clock was read that it is not just on its way from one blocking call to the
+/// next. WHY NOT a share of the time that passed: on a busy machine it gets little of it.
+fn computes(before: u64, now: u64) -> bool {
+    now.saturating_sub(before) > COMPUTES_NS
 }
 
 /// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.

@@ -66,6 +66,8 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
             m.load_own_tls();
             p.counters.preemptions.add(1);
             p.take_request();
+            // SAFETY: this M owns the P.
+            unsafe { p.slice_ended() };
             shared.push_global_one(g);
             shared.wake_one();
             None

@@ -5,6 +5,19 @@
 pub(crate) mod clock;
 pub(crate) mod futex;
 
+/// Asks for the cache line at this address; it need not exist.
+#[inline(always)]
+pub(crate) fn prefetch(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, without effect on what the program means.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// The page size; asked once.
 pub(crate) fn page_size() -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

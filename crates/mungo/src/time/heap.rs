@@ -1,7 +1,14 @@
-//! The timers of a P: a 4-ary heap of nodes that lie where the waiter is, on its stack.
+//! The timers of a P: a 4-ary heap.
 //!
-//! Any M may run what is due on any heap. A node fires under the heap's lock, so that
+//! An entry is a time and who waits for it: a sleeping goroutine, or a [`Node`] that lies on the frame or in the object
+//! that started the timer. Any M may run what is due on any heap. A node fires under the heap's lock, so that
 //! [`cancel`](Node::cancel) is exact: when it returns, the timer has fired or never will.
+//!
+//! A node knows its place in the heap, so that it can be taken out. A sleeper does not and cannot: that saves a write to a
+//! cold stack for each step of each sift, which is most of the cost with a million of them.
+//!
+//! Rejected: a timing wheel, which is cheaper to fill and either late or busy when sparse; timers that are left in the
+//! heap when they are cancelled (Go's), because a node may be gone then.
 
 use crate::lock::Lock;
 use crate::sched::claim::{Claim, TIMED_OUT};
@@ -15,22 +22,19 @@ use std::sync::atomic::{
 
 const ARITY: usize = 4;
 
-/// What happens when a timer is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What happens when a node is due.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
-    /// The goroutine goes on: nobody else can wake it.
-    Wake,
-    /// It goes on unless `unpark` came first.
-    UnlessUnparked,
+    /// The goroutine goes on unless `unpark` came first.
+    UnlessUnparked(GPtr),
     /// It goes on unless a waker took the claim first. The claim lies beside the node and lives as long.
-    UnlessClaimed(NonNull<Claim>),
+    UnlessClaimed(GPtr, NonNull<Claim>),
 }
 
-/// A timer.
+/// A timer that can be cancelled.
 pub(crate) struct Node {
     when_ns: u64,
     action: Action,
-    g: GPtr,
     /// The heap that holds it; null before and after. Written under that heap's lock.
     heap: AtomicPtr<TimerHeap>,
     /// Its place there. Under that heap's lock.
@@ -38,41 +42,41 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(when_ns: u64, action: Action, g: &G) -> Node {
-        Node { when_ns, action, g: g.into(), heap: AtomicPtr::new(null_mut()), index: Cell::new(0) }
+    pub(crate) fn new(when_ns: u64, action: Action) -> Node {
+        Node { when_ns, action, heap: AtomicPtr::new(null_mut()), index: Cell::new(0) }
     }
 
     pub(crate) fn when_ns(&self) -> u64 {
         self.when_ns
     }
 
-    /// Takes the timer back. Afterwards nobody knows the node.
-    pub(crate) fn cancel(&self) {
+    /// Takes the timer back. Afterwards nobody knows the node. `true`: it had not fired.
+    pub(crate) fn cancel(&self) -> bool {
         loop {
             // ORDERING: Acquire pairs with the Release of whoever let go of the node.
             let heap = self.heap.load(Acquire);
             // SAFETY: heaps live as long as the runtime, and so do we, a goroutine of it.
-            let Some(heap) = (unsafe { heap.as_ref() }) else { return };
+            let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
             let mut entries = heap.entries.lock();
             if std::ptr::eq(self.heap.load(Relaxed), heap) {
                 heap.remove_locked(&mut entries, self.index.get());
-                return;
+                heap.publish(&entries);
+                return true;
             } // else it moved to another heap, or fired
         }
     }
 
     /// Under the heap's lock: the goroutine to wake, if it is ours to wake.
     fn fire(&self) -> Option<GPtr> {
-        let wake = match self.action {
-            Action::Wake => true,
+        let (g, wake) = match self.action {
             // ORDERING: the claim that `unpark` also goes for.
-            Action::UnlessUnparked => {
-                self.g.token.compare_exchange(TOKEN_PARKED, TOKEN_EMPTY, AcqRel, Relaxed).is_ok()
+            Action::UnlessUnparked(g) => {
+                (g, g.token.compare_exchange(TOKEN_PARKED, TOKEN_EMPTY, AcqRel, Relaxed).is_ok())
             }
             // SAFETY: it lives as long as the node, which is in a heap.
-            Action::UnlessClaimed(claim) => unsafe { claim.as_ref() }.take(TIMED_OUT),
+            Action::UnlessClaimed(g, claim) => (g, unsafe { claim.as_ref() }.take(TIMED_OUT)),
         };
-        wake.then_some(self.g)
+        wake.then_some(g)
     }
 }
 
@@ -86,11 +90,29 @@ pub(crate) struct TimerHeap {
 #[derive(Clone, Copy)]
 struct Entry {
     when_ns: u64,
-    node: NonNull<Node>,
+    /// The address of a G, or that of a node and [`NODE`].
+    who: usize,
 }
 
-// SAFETY: nodes are reached through a heap's lock only.
-unsafe impl Send for Entry {}
+const NODE: usize = 1;
+
+enum Who<'a> {
+    Sleeper(GPtr),
+    Node(&'a Node),
+}
+
+impl Entry {
+    #[inline]
+    fn who(&self) -> Who<'_> {
+        // SAFETY: Gs are never freed; a node in a heap is alive, and the caller holds the heap's lock.
+        unsafe {
+            match self.who & NODE {
+                0 => Who::Sleeper(GPtr::new(self.who as *mut G).expect("an entry is for somebody")),
+                _ => Who::Node(&*((self.who & !NODE) as *const Node)),
+            }
+        }
+    }
+}
 
 impl TimerHeap {
     pub(crate) fn new() -> TimerHeap {
@@ -100,7 +122,7 @@ impl TimerHeap {
     /// When the first timer is due; `u64::MAX`: there is none.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
-        // ORDERING: SeqCst: see `time::add`.
+        // ORDERING: SeqCst: see `time::announce`.
         self.next_ns.load(SeqCst)
     }
 
@@ -110,44 +132,62 @@ impl TimerHeap {
     /// The node stays where it is until it fired or was cancelled.
     pub(crate) unsafe fn add(&self, node: &Node) -> bool {
         let mut entries = self.entries.lock();
-        self.insert_locked(&mut entries, node);
-        node.index.get() == 0
-    }
-
-    fn insert_locked(&self, entries: &mut Vec<Entry>, node: &Node) {
         // ORDERING: Release the node to `cancel`.
         node.heap.store(std::ptr::from_ref(self).cast_mut(), Release);
-        entries.push(Entry { when_ns: node.when_ns, node: node.into() });
-        let last = entries.len() - 1;
-        sift_up(entries, last);
-        self.publish(entries);
+        self.insert_locked(
+            &mut entries,
+            Entry { when_ns: node.when_ns, who: std::ptr::from_ref(node) as usize | NODE },
+        )
     }
 
-    /// Takes what is due, at most as many as `out` holds; returns how many fired.
+    /// Adds the wake-up of a goroutine that nobody else will wake; `true`: it is the first now.
+    pub(crate) fn add_sleeper(&self, when_ns: u64, g: GPtr) -> bool {
+        self.insert_locked(&mut self.entries.lock(), Entry { when_ns, who: g.as_ptr() as usize })
+    }
+
+    fn insert_locked(&self, entries: &mut Vec<Entry>, entry: Entry) -> bool {
+        entries.push(entry);
+        let last = entries.len() - 1;
+        let first = sift_up(entries, last) == 0;
+        if first {
+            self.publish(entries);
+        }
+        first
+    }
+
+    /// Takes what is due, at most as many as `out` holds; returns how many left the heap.
     pub(crate) fn take_due(&self, now_ns: u64, out: &mut [Option<GPtr>]) -> usize {
         let mut entries = self.entries.lock();
         let mut n = 0;
-        while let Some(first) = entries.first().copied()
+        while let Some(first) = entries.first()
             && first.when_ns <= now_ns
             && n < out.len()
         {
-            // SAFETY: a node in the heap is alive; after `remove_locked` it may not be.
-            out[n] = unsafe { first.node.as_ref() }.fire();
+            out[n] = match first.who() {
+                Who::Sleeper(g) => {
+                    g.prefetch();
+                    Some(g)
+                }
+                Who::Node(node) => node.fire(),
+            };
             self.remove_locked(&mut entries, 0);
             n += 1;
         }
+        self.publish(&entries);
         n
     }
 
+    /// The caller publishes.
     fn remove_locked(&self, entries: &mut Vec<Entry>, at: usize) {
-        let node = entries.swap_remove(at).node;
+        let entry = entries.swap_remove(at);
         if at < entries.len() {
-            sift_down(entries, at);
+            let at = sift_down(entries, at);
             sift_up(entries, at);
         }
-        self.publish(entries);
-        // SAFETY: alive until this store. ORDERING: Release: we touch it no more.
-        unsafe { node.as_ref() }.heap.store(null_mut(), Release);
+        if let Who::Node(node) = entry.who() {
+            // ORDERING: Release: we touch it no more.
+            node.heap.store(null_mut(), Release);
+        }
     }
 
     /// Moves all timers to another heap, because this P goes away. Lock order: the dying P's heap first.
@@ -158,8 +198,11 @@ impl TimerHeap {
         let mut from = self.entries.lock();
         let mut to = other.entries.lock();
         for entry in from.drain(..) {
-            // SAFETY: in a heap, so alive, and both locks are held.
-            other.insert_locked(&mut to, unsafe { entry.node.as_ref() });
+            if let Who::Node(node) = entry.who() {
+                // ORDERING: as in `add`; both locks are held.
+                node.heap.store(std::ptr::from_ref(other).cast_mut(), Release);
+            }
+            other.insert_locked(&mut to, entry);
         }
         self.publish(&from);
     }
@@ -167,19 +210,22 @@ impl TimerHeap {
     fn publish(&self, entries: &[Entry]) {
         let first = entries.first().map_or(u64::MAX, |e| e.when_ns);
         if self.next_ns.load(Relaxed) != first {
-            // ORDERING: SeqCst: see `time::add`.
+            // ORDERING: SeqCst: see `time::announce`.
             self.next_ns.store(first, SeqCst);
         }
     }
 }
 
+#[inline]
 fn place(entries: &mut [Entry], at: usize, entry: Entry) {
     entries[at] = entry;
-    // SAFETY: a node in the heap is alive, and the caller holds the lock.
-    unsafe { entry.node.as_ref() }.index.set(at);
+    if let Who::Node(node) = entry.who() {
+        node.index.set(at);
+    }
 }
 
-fn sift_up(entries: &mut [Entry], mut at: usize) {
+/// Returns where it ends up.
+fn sift_up(entries: &mut [Entry], mut at: usize) -> usize {
     let entry = entries[at];
     while at > 0 {
         let parent = (at - 1) / ARITY;
@@ -190,9 +236,11 @@ fn sift_up(entries: &mut [Entry], mut at: usize) {
         at = parent;
     }
     place(entries, at, entry);
+    at
 }
 
-fn sift_down(entries: &mut [Entry], mut at: usize) {
+/// Returns where it ends up.
+fn sift_down(entries: &mut [Entry], mut at: usize) -> usize {
     let entry = entries[at];
     loop {
         let children = at * ARITY + 1..(at * ARITY + 1 + ARITY).min(entries.len());
@@ -204,6 +252,7 @@ fn sift_down(entries: &mut [Entry], mut at: usize) {
         at = least;
     }
     place(entries, at, entry);
+    at
 }
 
 #[cfg(test)]
@@ -216,14 +265,14 @@ mod tests {
         let heap = TimerHeap::new();
         let mut gs = Vec::new();
         pool::refill(&mut gs, 1);
-        let node = |when| Node::new(when, Action::Wake, &gs[0]);
+        let node = |when| Node::new(when, Action::UnlessUnparked(gs[0]));
         let nodes: Vec<Node> = (0..200).map(|i| node((i * 7919) % 1000)).collect();
         for n in &nodes {
             // SAFETY: `nodes` outlives the heap's use.
             unsafe { heap.add(n) };
         }
-        nodes.iter().step_by(3).for_each(Node::cancel);
-        nodes[0].cancel(); // twice does no harm
+        assert!(nodes.iter().step_by(3).all(Node::cancel));
+        assert!(!nodes[0].cancel()); // twice does no harm
         let mut left: Vec<u64> =
             nodes.iter().enumerate().filter(|(i, _)| i % 3 != 0).map(|(_, n)| n.when_ns).collect();
         left.sort();
@@ -243,12 +292,12 @@ mod tests {
         let (a, b) = (TimerHeap::new(), TimerHeap::new());
         let mut gs = Vec::new();
         pool::refill(&mut gs, 1);
-        let nodes = [3, 1, 2].map(|when| Node::new(when, Action::Wake, &gs[0]));
+        let nodes = [3, 1, 2].map(|when| Node::new(when, Action::UnlessUnparked(gs[0])));
         // SAFETY: as above.
         nodes.iter().for_each(|n| _ = unsafe { a.add(n) });
         a.move_to(&b);
         assert_eq!((a.next_ns(), b.next_ns()), (u64::MAX, 1));
-        nodes[1].cancel();
+        assert!(nodes[1].cancel());
         assert_eq!(b.next_ns(), 2);
         assert_eq!(b.take_due(9, &mut [None; 8]), 2);
         gs.into_iter().for_each(pool::give);

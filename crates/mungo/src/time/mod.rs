@@ -7,10 +7,12 @@ use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, WaitReason};
 use crate::sched::p::P;
 use crate::sched::park;
+use crate::sched::runq;
 use crate::sched::shared::Shared;
+use crate::sched::wake::Wake;
 use crate::sys::clock;
-use heap::{Node, TimerHeap};
-use std::sync::atomic::Ordering::SeqCst;
+use heap::{Action, Node, TimerHeap};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 /// Puts the calling goroutine to sleep for at least `d`; its P runs others meanwhile.
@@ -34,62 +36,97 @@ pub fn sleep(d: Duration) {
         drop(running);
         return crate::yield_now();
     }
-    let node = Node::new(clock::after_ns(d), heap::Action::Wake, running.g());
-    // SAFETY: the node stays on this frame until it fired: nobody else wakes this park.
-    unsafe { add(running.shared(), &running.p().timers, &node) };
+    sleep_entered(running, clock::after_ns(d));
+}
+
+/// The calling goroutine sleeps until `deadline_ns`.
+fn sleep_entered(running: Running, deadline_ns: u64) {
+    // Nobody else wakes this park.
+    let first = running.p().timers.add_sleeper(deadline_ns, running.g().into());
+    announce(running.shared(), first, deadline_ns);
     park::park_running(running, WaitReason::Sleep);
 }
 
 /// Waits for `unpark`, at the most until `deadline_ns`. The token is `TOKEN_PARKED`.
 pub(crate) fn park_until(g: &'static G, deadline_ns: u64) {
     let Some(running) = Running::enter() else { return };
-    let node = Node::new(deadline_ns, heap::Action::UnlessUnparked, g);
+    let node = Node::new(deadline_ns, Action::UnlessUnparked(g.into()));
     // SAFETY: cancelled below before the frame ends.
-    unsafe { add(running.shared(), &running.p().timers, &node) };
+    unsafe { start(&running, &node) };
     park::park_running(running, WaitReason::Park);
-    // In the runtime, because it takes a lock that workers take too.
-    let _running = Running::enter();
     node.cancel();
 }
 
 /// Parks the calling goroutine until a waker or the clock takes `claim`; `false`: it was the clock.
 pub(crate) fn wait_until(running: Running, reason: WaitReason, deadline_ns: u64, claim: &Claim) -> bool {
-    let node = Node::new(deadline_ns, heap::Action::UnlessClaimed(claim.into()), running.g());
+    let node = Node::new(deadline_ns, Action::UnlessClaimed(running.g().into(), claim.into()));
     // SAFETY: cancelled below before the frame ends.
-    unsafe { add(running.shared(), &running.p().timers, &node) };
+    unsafe { start(&running, &node) };
     park::park_running(running, reason);
     node.cancel();
     claim.winner() != Some(TIMED_OUT)
 }
 
-/// Starts a timer on a P's heap, and wakes who must know.
+/// Starts a timer on the caller's P.
 ///
 /// # Safety
 /// The node does not move or end before it fired or was cancelled.
-unsafe fn add(shared: &Shared, heap: &TimerHeap, node: &Node) {
+unsafe fn start(running: &Running, node: &Node) {
     // SAFETY: by the caller.
-    let first = unsafe { heap.add(node) };
+    let first = unsafe { running.p().timers.add(node) };
+    announce(running.shared(), first, node.when_ns());
+}
+
+/// A timer was added: wakes who must know.
+#[inline]
+fn announce(shared: &Shared, first: bool, when_ns: u64) {
     // ORDERING: SeqCst: we published the heap's first time; the M that goes to sleep publishes until when, and looks
     // at the heaps again. One of the two sees the other.
-    if first && node.when_ns() < shared.sleep_until_ns.load(SeqCst) {
+    if first && when_ns < shared.sleep_until_ns.load(SeqCst) {
         // Whoever comes looks at the heaps before it sleeps. If no P is idle, the Ps look at their own.
         shared.wake_one();
     }
 }
 
-/// Runs what is due on `heap`; by an M that owns `p`. The first goroutine goes next in line: it has waited for its time,
-/// the others in the queue only for the P. The rest go to the back, so that a burst of timers starves nobody.
-pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap, now_ns: u64) {
+/// With so many goroutines in line, the ring is crowded: timers come in one by one.
+const CROWDED: usize = runq::CAPACITY / 2;
+
+/// Whether it is the turn of the timers of `p`; for its owner.
+///
+/// In a crowd that is so once a tick: a goroutine whose timer was due goes next in line without a tick, then comes one of
+/// the ring, then a timer again. So neither starves the other, and a burst of timers does not flood the global queue.
+#[inline]
+pub(crate) fn is_turn(p: &P) -> bool {
+    let next_ns = p.timers.next_ns();
+    next_ns != u64::MAX
+        && (p.timer_tick.get() != p.tick.load(Relaxed) || !is_crowded(p))
+        && next_ns <= clock::now_ns()
+}
+
+#[inline]
+fn is_crowded(p: &P) -> bool {
+    p.runq.len() >= CROWDED
+}
+
+/// Runs what is due on `heap`, as far as the ring has room; by an M that owns `p`. The first goroutine goes next in line:
+/// it has waited for its time, the others in the queue only for the P. The rest go to the back.
+pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
+    let mut due: [Option<GPtr>; CROWDED] = [None; CROWDED];
+    let room = CROWDED.saturating_sub(p.runq.len()).max(1);
+    let n = heap.take_due(clock::now_ns(), &mut due[..room]);
+    p.timer_tick.set(p.tick.load(Relaxed));
     let mut first = true;
-    while heap.next_ns() <= now_ns {
-        let mut due: [Option<GPtr>; 32] = [None; 32];
-        let n = heap.take_due(now_ns, &mut due);
-        for g in due.into_iter().take(n).flatten() {
-            park::ready_on(p, shared, g, first);
-            first = false;
+    for g in due.into_iter().take(n).flatten() {
+        if g.notify() == Wake::Enqueue {
+            match std::mem::replace(&mut first, false) {
+                true => park::queue_next(p, shared, g),
+                false => park::queue_back(p, shared, g),
+            }
+            g.prefetch_stack();
         }
-        if n == 0 {
-            break;
-        }
+    }
+    // The caller takes one of them. For the rest one call is enough: who comes and finds work calls the next.
+    if p.runq.len() > 1 || shared.global_len() != 0 || heap.next_ns() <= clock::now_ns() {
+        shared.wake_one();
     }
 }

@@ -127,7 +127,7 @@ pub(crate) fn finish(mut command: Command) -> Ended {
     let status = loop {
         match child.try_wait().expect("a child") {
             Some(status) => break status,
-            None if !killed && start.elapsed() > 2 * PATIENCE => {
+            None if !killed && start.elapsed() > 4 * PATIENCE => {
                 killed = true;
                 child.kill().expect("a child");
             }

@@ -149,6 +149,13 @@ pub(crate) unsafe fn set_loader(tp: usize, who: *const ()) {
     unsafe { ((tp + LOADER_OFFSET.load(Relaxed)) as *mut *const ()).write(who) }
 }
 
+/// Asks for the lines of a block that a switch to it touches.
+#[inline(always)]
+pub(crate) fn prefetch(tp: usize) {
+    crate::sys::prefetch(tp);
+    crate::sys::prefetch(tp.wrapping_add(LOADER_OFFSET.load(Relaxed)));
+}
+
 /// Who moved this thread to the block of a goroutine; `None` if it is on a block of its own, as plain threads always
 /// are. Touches no thread-local, allocates nothing, and may be asked before anything else of the runtime.
 #[inline(always)]

@@ -30,6 +30,8 @@ pub(crate) fn thread_pointer() -> usize {
 
 pub(crate) unsafe fn set_thread_pointer(_tp: usize) {}
 
+pub(crate) fn prefetch(_tp: usize) {}
+
 pub(crate) unsafe fn set_loader(_tp: usize, _who: *const ()) {}
 
 pub(crate) fn loader() -> Option<std::ptr::NonNull<()>> {

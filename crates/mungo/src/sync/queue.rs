@@ -1,0 +1,267 @@
+//! Who waits for a primitive: a FIFO list of nodes that lie on the frames of those who wait.
+//!
+//! A [`Queue`] stands behind a small lock. The one who waits pushes its [`Node`] under that lock, lets go of it and
+//! waits. A waker pops it under the lock, which gives it the right to wake it, and wakes after it has let go too, so
+//! that the lock is held for a few instructions.
+//!
+//! A node with a deadline may lie in the queue although its time is over; `pop` passes over it, and its owner takes
+//! it out with [`Queue::remove`] before its frame ends.
+
+use super::rt::Waiter;
+use crate::sched::claim::{Claim, WOKEN};
+use crate::sched::reason::WaitReason;
+use std::cell::Cell;
+use std::ptr::{NonNull, null};
+
+/// One wait of a goroutine or a plain thread.
+pub(crate) struct Node {
+    waiter: Waiter,
+    claim: Claim,
+    /// `u64::MAX`: it waits as long as it takes, and the claim is not needed.
+    deadline_ns: u64,
+    /// Neighbours, and whether it is in a queue. Under the queue's lock.
+    next: Cell<*const Node>,
+    prev: Cell<*const Node>,
+    queued: Cell<bool>,
+    /// A word between the waiting one and its waker: what is asked before, what was granted after. Written under the
+    /// queue's lock, read by the waiting one after it was woken.
+    pub(crate) word: Cell<usize>,
+}
+
+impl Node {
+    /// The caller, who will wait at the most until `deadline_ns`.
+    pub(crate) fn new(deadline_ns: u64) -> Node {
+        Node {
+            waiter: Waiter::current(),
+            claim: Claim::new(),
+            deadline_ns,
+            next: Cell::new(null()),
+            prev: Cell::new(null()),
+            queued: Cell::new(false),
+            word: Cell::new(0),
+        }
+    }
+
+    /// Waits until it was popped and woken. `false`: the time is over; the node may still be in the queue.
+    pub(crate) fn wait(&self, reason: WaitReason) -> bool {
+        self.waiter.wait_until(reason, self.deadline_ns, &self.claim)
+    }
+}
+
+/// Those who wait, the first to wake at the head.
+pub(crate) struct Queue {
+    head: *const Node,
+    tail: *const Node,
+}
+
+// SAFETY: nodes are reached under the queue's lock, or by the one waker that popped them.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    pub(crate) const fn new() -> Queue {
+        Queue { head: null(), tail: null() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// # Safety
+    /// The node is in no queue, and stays where it is until it was woken or removed.
+    pub(crate) unsafe fn push_back(&mut self, node: &Node) {
+        // SAFETY: by the caller, who holds this queue.
+        unsafe { self.link(self.tail, node, null()) };
+    }
+
+    /// For one that was woken and got nothing: its turn has not passed.
+    ///
+    /// # Safety
+    /// As [`push_back`](Self::push_back).
+    pub(crate) unsafe fn push_front(&mut self, node: &Node) {
+        // SAFETY: by the caller, who holds this queue.
+        unsafe { self.link(null(), node, self.head) };
+    }
+
+    unsafe fn link(&mut self, prev: *const Node, node: &Node, next: *const Node) {
+        debug_assert!(!node.queued.get());
+        node.prev.set(prev);
+        node.next.set(next);
+        node.queued.set(true);
+        // SAFETY: nodes in the queue are alive, and we hold the queue.
+        unsafe {
+            match prev.as_ref() {
+                Some(prev) => prev.next.set(node),
+                None => self.head = node,
+            }
+            match next.as_ref() {
+                Some(next) => next.prev.set(node),
+                None => self.tail = node,
+            }
+        }
+    }
+
+    /// Takes the node out if it is still in.
+    pub(crate) fn remove(&mut self, node: &Node) {
+        if node.queued.replace(false) {
+            // SAFETY: its neighbours are in the queue, so alive, and we hold the queue.
+            unsafe {
+                match node.prev.get().as_ref() {
+                    Some(prev) => prev.next.set(node.next.get()),
+                    None => self.head = node.next.get(),
+                }
+                match node.next.get().as_ref() {
+                    Some(next) => next.prev.set(node.prev.get()),
+                    None => self.tail = node.prev.get(),
+                }
+            }
+        }
+    }
+
+    /// Takes the first one out whose time is not over. The caller must wake it.
+    pub(crate) fn pop(&mut self) -> Option<Popped> {
+        self.pop_if(|_| true)
+    }
+
+    /// The same, if the first one's word is as wanted.
+    pub(crate) fn pop_if(&mut self, want: impl Fn(usize) -> bool) -> Option<Popped> {
+        loop {
+            // SAFETY: a node in the queue is alive; one that timed out waits for the queue's lock before it leaves.
+            let node = unsafe { self.head.as_ref() }.filter(|node| want(node.word.get()))?;
+            self.remove(node);
+            if node.deadline_ns == u64::MAX || node.claim.take(WOKEN) {
+                return Some(Popped(node.into()));
+            }
+        }
+    }
+
+    /// Takes all of them out.
+    pub(crate) fn pop_all(&mut self) -> PoppedList {
+        self.pop_many(usize::MAX)
+    }
+
+    /// Takes out as many as there are, at most `n`.
+    pub(crate) fn pop_many(&mut self, n: usize) -> PoppedList {
+        let mut list = PoppedList::new();
+        while list.len < n
+            && let Some(first) = self.pop()
+        {
+            list.push(first);
+        }
+        list
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.is_empty() { "Queue(empty)" } else { "Queue(..)" })
+    }
+}
+
+/// One that the caller, and nobody else, must wake.
+#[must_use = "it sleeps for ever unless it is woken"]
+pub(crate) struct Popped(NonNull<Node>);
+
+impl Popped {
+    pub(crate) fn word(&self) -> usize {
+        // SAFETY: not woken yet, so alive.
+        unsafe { self.0.as_ref() }.word.get()
+    }
+
+    /// What the waiting one finds in its `word`.
+    pub(crate) fn grant(&self, word: usize) {
+        // SAFETY: not woken yet, so alive.
+        unsafe { self.0.as_ref() }.word.set(word);
+    }
+
+    /// To be called when the queue's lock is free again.
+    pub(crate) fn wake(self) {
+        // SAFETY: popping it gave us the right; the node may be gone afterwards. No reference to it is held.
+        unsafe { Waiter::wake(NonNull::new_unchecked(&raw mut (*self.0.as_ptr()).waiter)) };
+    }
+}
+
+/// Several that the caller must wake, in their order.
+#[must_use = "they sleep for ever unless they are woken"]
+pub(crate) struct PoppedList {
+    head: *const Node,
+    tail: *const Node,
+    len: usize,
+}
+
+impl PoppedList {
+    pub(crate) fn new() -> PoppedList {
+        PoppedList { head: null(), tail: null(), len: 0 }
+    }
+
+    pub(crate) fn push(&mut self, last: Popped) {
+        let last = last.0.as_ptr().cast_const();
+        // SAFETY: both are popped and not woken yet.
+        unsafe {
+            (*last).next.set(null());
+            match self.tail.as_ref() {
+                Some(tail) => tail.next.set(last),
+                None => self.head = last,
+            }
+        }
+        self.tail = last;
+        self.len += 1;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Wakes them; returns how many there were.
+    pub(crate) fn wake(self) -> usize {
+        let mut at = self.head;
+        while let Some(node) = NonNull::new(at.cast_mut()) {
+            // SAFETY: popped and not woken yet; read before it is.
+            at = unsafe { node.as_ref() }.next.get();
+            Popped(node).wake();
+        }
+        self.len
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn words(queue: &mut Queue) -> Vec<usize> {
+        std::iter::from_fn(|| queue.pop()).map(|popped| popped.word()).collect()
+    }
+
+    #[test]
+    fn first_in_first_out_and_any_may_leave() {
+        let mut queue = Queue::new();
+        let nodes: Vec<Node> = (0..5).map(|_| Node::new(u64::MAX)).collect();
+        for (i, node) in nodes.iter().enumerate() {
+            node.word.set(i);
+            // SAFETY: the nodes outlive the queue's use.
+            unsafe { queue.push_back(node) };
+        }
+        for gone in [0, 2, 4, 4] {
+            queue.remove(&nodes[gone]);
+        }
+        assert!(queue.pop_if(|word| word != 1).is_none());
+        // SAFETY: as above; it has left.
+        unsafe { queue.push_front(&nodes[4]) };
+        assert_eq!(words(&mut queue), [4, 1, 3]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn who_timed_out_is_passed_over() {
+        let mut queue = Queue::new();
+        let nodes = [7, 7, u64::MAX].map(Node::new);
+        for (i, node) in nodes.iter().enumerate() {
+            node.word.set(i);
+            // SAFETY: as above.
+            unsafe { queue.push_back(node) };
+        }
+        assert!(nodes[0].claim.take(crate::sched::claim::TIMED_OUT));
+        assert_eq!(words(&mut queue), [1, 2]);
+        queue.remove(&nodes[0]); // as its owner does
+        assert!(queue.is_empty());
+    }
+}
