@@ -39,8 +39,8 @@ fn default_arms() {
     let start = Instant::now();
     assert!(select! { recv(rx) -> _ => false, send(tx, 1) -> _ => false, default(ms(5)) => true });
     assert!(start.elapsed() >= ms(5));
-    assert!(select! { default => true });
-    assert!(select! { default(ms(1)) => true });
+    assert_eq!(select! { default => 7 }, 7);
+    assert_eq!(select! { default(ms(1)) => 7 }, 7);
 }
 
 #[test]
@@ -64,6 +64,7 @@ fn a_select_without_arms_blocks_for_ever() {
 }
 
 #[test]
+#[allow(clippy::redundant_closure_call, clippy::unnecessary_literal_unwrap, clippy::manual_unwrap_or)]
 fn arms_take_handles_of_all_sorts_and_bodies_too() {
     struct Mine {
         rx: mungo::chan::Receiver<i32>,
@@ -110,7 +111,7 @@ fn arms_take_handles_of_all_sorts_and_bodies_too() {
 }
 
 #[test]
-#[allow(unreachable_code)]
+#[allow(unreachable_code, clippy::diverging_sub_expression)]
 fn a_value_is_made_only_if_its_arm_is_chosen() {
     let (tx, _rx) = bounded::<i32>(0);
     select! {
@@ -227,7 +228,7 @@ fn a_select_is_chosen_by_its_partner() {
 }
 
 #[test]
-#[allow(unreachable_code)]
+#[allow(unreachable_code, clippy::diverging_sub_expression)]
 fn a_chosen_sender_that_changes_its_mind() {
     for capacity in [0, 1] {
         let (tx, rx) = bounded::<i32>(capacity);
