@@ -12,8 +12,8 @@ const BLOCK: usize = 32;
 
 /// A first-in first-out buffer. The channel knows how many values it holds.
 ///
-/// If a value's destructor panics when the buffer is dropped, the rest leaks, as in crossbeam-channel: dropping on could
-/// panic again, which would abort.
+/// If a value's destructor panics when the buffer is dropped, the rest leaks, as in crossbeam-channel: dropping on
+/// could panic again, which would abort.
 pub(super) struct Buffer<T>(ManuallyDrop<Kind<T>>);
 
 enum Kind<T> {

@@ -1,8 +1,8 @@
 //! What a channel is without its values: a lock, who waits, and how full it is.
 //!
-//! [`Core`] knows no `T`, so that a select can hold the locks of many channels. A [`Locked`] is the proof of holding the
-//! lock; when it is dropped it tells the world what became possible, unlocks, and wakes whoever was taken out of a queue,
-//! in this order: nobody is woken under the lock, nobody looks at an old sign after the unlock.
+//! [`Core`] knows no `T`, so that a select can hold the locks of many channels. A [`Locked`] is the proof of holding
+//! the lock; when it is dropped it tells the world what became possible, unlocks, and wakes whoever was taken out of
+//! a queue, in this order: nobody is woken under the lock, nobody looks at an old sign after the unlock.
 //!
 //! Whoever holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and stays there
 //! until it has parked: see [`park_running`](crate::sched::park::park_running).
@@ -327,7 +327,7 @@ impl Locked<'_> {
         let over = s.closed | s.abandoned;
         let recv = s.len != 0 || over || !s.senders.is_empty();
         let send = over || s.len + s.reserved < self.core.capacity || !s.receivers.is_empty();
-        u32::from(recv) * CAN_RECV | u32::from(send) * CAN_SEND
+        (u32::from(recv) * CAN_RECV) | (u32::from(send) * CAN_SEND)
     }
 
     /// Says so to those who look without the lock, and to those who wait for it.
@@ -375,7 +375,6 @@ impl Locked<'_> {
     }
 
     /// Keeps the lock, and forgets this proof of it.
-    #[must_use]
     pub(super) fn leak(self) -> WakeList {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped.

@@ -1,4 +1,89 @@
-//! Channels (first light; the essay follows).
+//! Channels: how goroutines and threads pass values to each other, and wait for each other.
+//!
+//! The interface is that of crossbeam-channel, name for name; the inside is Go's. Both ends can be cloned, and work on
+//! goroutines, which park, and on plain threads, which block, in any mixture.
+//!
+//! ```
+//! use mungo::chan::{after, bounded, select};
+//! use std::time::Duration;
+//!
+//! let (jobs, job) = bounded(0);
+//! let (results, result) = bounded(10);
+//! for _ in 0..4 {
+//!     let (job, results) = (job.clone(), results.clone());
+//!     mungo::go(move || job.iter().for_each(|n: u64| results.send(n * n).unwrap()));
+//! }
+//! drop(results); // so that the last worker's end is the end of the results
+//! mungo::go(move || (1..=10).for_each(|n| jobs.send(n).unwrap()));
+//! # drop(job);
+//!
+//! let mut sum = 0;
+//! loop {
+//!     select! {
+//!         recv(result) -> n => match n {
+//!             Ok(n) => sum += n,
+//!             Err(_) => break, // nobody will send any more
+//!         },
+//!         recv(after(Duration::from_secs(60))) -> _ => panic!("too slow"),
+//!     }
+//! }
+//! assert_eq!(sum, 385);
+//! ```
+//!
+//! | made by | holds | a sender waits | a receiver waits |
+//! |---|---|---|---|
+//! | [`bounded(n)`](bounded) | up to `n` values | while it is full | while it is empty |
+//! | [`bounded(0)`](bounded) | none: from hand to hand | for a receiver | for a sender |
+//! | [`unbounded()`](unbounded) | what memory holds | never | while it is empty |
+//! | [`after`], [`at`], [`tick`] | the time | – | for the clock |
+//! | [`never`] | none | – | for ever |
+//!
+//! **Disconnection.** When the last [`Sender`] is dropped, or one of them [closes](Sender::close) the channel,
+//! receivers get what is left and then an error. When the last [`Receiver`] is dropped, what is left is dropped, and
+//! senders get their values back. Nobody waits on a disconnected channel.
+//!
+//! **Order.** Values of one sender arrive in the order in which they were sent. Those who wait are served in the
+//! order in which they came. Whoever is woken by a channel runs next on the waker's processor.
+//!
+//! # How it works
+//!
+//! As Go's `hchan`: a buffer, a lock, and a queue of those who wait on each side, as nodes on their own frames. A
+//! sender that finds a receiver waiting writes into the receiver's frame; a receiver that finds a sender waiting
+//! takes from there, and if there is a buffer takes from the buffer and moves the sender's value into it. So a value
+//! is copied once or twice, and the one who was waiting has nothing left to do when it runs. The lock is held for
+//! tens of nanoseconds, never across a switch, and no code of a value's type runs under it.
+//!
+//! One claim decides every race: a waiting operation is ended by whoever takes its claim, be it a partner on one of
+//! many channels or the clock (`sched::claim`). A plain send or receive without a time-out is known to one queue
+//! only; its lock is claim enough.
+//!
+//! `select!` first looks at two bits that each channel publishes when its lock is released ("a send would not block",
+//! "a receive would not block"), without any lock, and tries one of the ready cases. Only if there is none it locks
+//! all its channels, in the order of their addresses, and gets in line everywhere (`select/engine.rs`).
+//!
+//! The value of a `send` arm is made after the arm was chosen, as in crossbeam-channel and unlike Go, so that a value
+//! which was not sent is not lost. Between the choice and the value the sender holds a *reservation*: a place in the
+//! buffer, or, without one, the receiver itself, which waits for nobody else any more. It can be given back.
+//!
+//! # Invariants
+//!
+//! - `len + reserved <= capacity`. A sender waits only if they are equal, and no receiver waits (but for the nodes of
+//!   one and the same select). A receiver waits only if `len` is 0.
+//! - Who is in a queue can be woken at any moment, so between getting in line and parking a goroutine stays in the
+//!   runtime.
+//! - Wakers wake after they have released the lock. Lock order: a channel's lock is taken with none held but other
+//!   channels' of a lower address; a timer fires without any channel's lock, by the claim alone.
+//! - Watchers ([`Select::ready`]) are in a queue only while the channel is not ready for them.
+//!
+//! # Rejected
+//!
+//! - *A lock-free ring*, as in crossbeam-channel: it saves the lock for values that are in the buffer, but those who
+//!   wait need a lock in any case, hand-over needs the two to agree, and a receiver that finds a place taken but not
+//!   yet filled must spin.
+//! - *An unbounded ring that doubles*: copies all values under the lock at a time. There is a list of blocks instead.
+//! - *Timer goroutines or heap entries* for `after` and `tick`: whether a value is there follows from the clock.
+//! - *Enqueueing a select channel by channel* without holding all locks: see `select/engine.rs`.
+//! - *Making the values of `send` arms beforehand*, as Go does: see above.
 
 #[cfg(not(loom))]
 mod buffer;
@@ -8,6 +93,8 @@ mod channel;
 mod core;
 #[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
+mod make;
 mod queue;
 #[cfg(not(loom))]
 mod receiver;
@@ -15,6 +102,8 @@ mod receiver;
 mod select;
 #[cfg(not(loom))]
 mod sender;
+#[cfg(all(test, not(loom)))]
+mod tests;
 #[cfg(not(loom))]
 mod timer;
 
@@ -40,5 +129,3 @@ mod api {
     pub use super::sender::Sender;
     pub use crate::{select, select_biased};
 }
-#[cfg(not(loom))]
-mod make;

@@ -1,7 +1,8 @@
 //! Channels that are a clock: [`after`](super::after), [`at`](super::at), [`tick`](super::tick).
 //!
-//! There is no sender, no goroutine and no heap entry behind them: whether a value is there follows from the clock, and who
-//! waits for one sleeps until it is due. Several may wait; one of them gets the value, the others go on waiting.
+//! There is no sender, no goroutine and no heap entry behind them: whether a value is there follows from the clock,
+//! and who waits for one sleeps until it is due. Several may wait; one of them gets the value, the others go on
+//! waiting.
 
 use super::core::{Entered, Limit};
 use super::error::{RecvTimeoutError, TryRecvError};

@@ -78,7 +78,7 @@ mod loom_models {
     fn loom_one_of_two_ends_the_wait() {
         loom::model(|| {
             let shared = Arc::new((Claim::new(), WakeState::new(), AtomicUsize::new(0)));
-            shared.1.make_running();
+            shared.1.make_active();
             let contenders = [TIMED_OUT, WOKEN].map(|me| {
                 let shared = shared.clone();
                 loom::thread::spawn(move || {

@@ -4,6 +4,7 @@
 pub(crate) mod blocking;
 #[cfg(not(loom))]
 pub(crate) mod bound;
+#[allow(dead_code)] // WHY: each kind of wait uses its own part
 pub(crate) mod claim;
 #[cfg(not(loom))]
 pub(crate) mod deadlock;

@@ -18,6 +18,7 @@ pub(crate) struct Case<'a> {
     pub(super) nth: Cell<usize>,
 }
 
+#[derive(Clone, Copy)]
 pub(super) enum Kind<'a> {
     Send(&'a Core),
     Recv(&'a dyn Port),
@@ -59,11 +60,7 @@ impl<'a> Case<'a> {
 
     /// The same operation, for another select.
     pub(super) fn again(&self) -> Case<'a> {
-        let kind = match self.kind {
-            Kind::Send(core) => Kind::Send(core),
-            Kind::Recv(port) => Kind::Recv(port),
-        };
-        Case::new(kind, self.slot)
+        Case::new(self.kind, self.slot)
     }
 }
 

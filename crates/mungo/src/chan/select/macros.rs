@@ -2,33 +2,30 @@
 
 /// Waits for several channel operations, does one of them, and goes on with its arm.
 ///
-/// | arm | is chosen when | |
-/// |---|---|---|
-/// | `recv(receiver) -> result => body` | a value is there, or the channel is disconnected | `result` is a [`Result<T, RecvError>`](crate::chan::RecvError) |
-/// | `send(sender, value) -> result => body` | there is a place or a receiver, or the channel is disconnected | `result` is a [`Result<(), SendError<T>>`](crate::chan::SendError); `value` is made only now |
-/// | `default => body` | no other arm can go on | |
-/// | `default(timeout) => body` | no other arm could go on for so long | a [`Duration`](std::time::Duration) |
+/// - `recv(receiver) -> result => body` is chosen when a value is there or the channel is disconnected; `result` is a
+///   [`Result<T, RecvError>`](crate::chan::RecvError).
+/// - `send(sender, value) -> result => body` is chosen when there is a place or a receiver, or the channel is
+///   disconnected; `result` is a [`Result<(), SendError<T>>`](crate::chan::SendError). The value is made only now.
+/// - `default => body` is chosen when no other arm can go on.
+/// - `default(timeout) => body` is chosen when no other arm could go on for so long, a
+///   [`Duration`](std::time::Duration).
 ///
 /// Of several arms that can go on one is chosen at random, each with the same chance. Channels may occur several
-/// times, also both ends of one. `result` may be any pattern that always matches. A body that is not a block ends with a
-/// comma. The whole is an expression, with the value of the body. Without arms it blocks for ever.
+/// times, also both ends of one. `result` may be any pattern that always matches. A body that is not a block ends
+/// with a comma. The whole is an expression, with the value of the body. Without arms it blocks for ever.
 ///
 /// ```
 /// use mungo::chan::{bounded, select, unbounded};
 /// use std::time::Duration;
 ///
 /// let (numbers, number) = unbounded();
-/// let (words, word) = bounded(0);
+/// let (_words, word) = bounded::<&str>(0);
 /// mungo::go(move || numbers.send(7).unwrap());
-/// mungo::go(move || words.send("seven").unwrap());
 ///
-/// for _ in 0..2 {
-///     select! {
-///         recv(number) -> n => assert_eq!(n, Ok(7)),
-///         recv(word) -> w => assert_eq!(w, Ok("seven")),
-///         default(Duration::from_secs(10)) => unreachable!("ten seconds are long"),
-///     }
-///     # if number.is_empty() { break }
+/// select! {
+///     recv(number) -> n => assert_eq!(n, Ok(7)),
+///     recv(word) -> w => unreachable!("nobody said {w:?}"),
+///     default(Duration::from_secs(10)) => unreachable!("ten seconds are long"),
 /// }
 /// ```
 ///
@@ -39,9 +36,9 @@
 ///
 /// let (tx, rx) = bounded(1);
 /// tx.send(1).unwrap();
-/// let enabled = false;
+/// let (enabled, off) = (false, never());
 /// let chosen = select! {
-///     recv(if enabled { &rx } else { &never() }) -> v => v.ok(),
+///     recv(if enabled { &rx } else { &off }) -> v => v.ok(),
 ///     default => None,
 /// };
 /// assert_eq!(chosen, None);

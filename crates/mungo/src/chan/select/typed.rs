@@ -100,8 +100,8 @@ impl Chosen<'_> {
     pub fn received<T>(&self, slot: &Slot<T>) -> Result<T, RecvError> {
         assert!(std::ptr::eq(self.place, slot.address()), "another arm was chosen");
         match self.taken.replace(Taken::Nothing) {
-            // SAFETY: the engine moved a value there, which is taken once; the borrow of the slots in `self` says that it
-            // is still the same slot.
+            // SAFETY: the engine moved a value there, which is taken once; the borrow of the slots in `self` says
+            // that it is still the same slot.
             Taken::Value => Ok(unsafe { (*slot.0.get()).assume_init_read() }),
             _ => Err(RecvError),
         }

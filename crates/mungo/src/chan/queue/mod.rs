@@ -1,8 +1,9 @@
 //! The queue of those who wait on one side of a channel, and how one of them becomes the partner.
 //!
 //! A [`Node`] lies on the frame of the one who waits (or in its [`Select`](super::Select)), so a queue allocates
-//! nothing. Everything here happens under the channel's lock, but two things: an [`Operation`]'s claim, which the timer and
-//! the other channels of a select go for too, and the look at [`is_linked`](Node::is_linked) by a select on its way out.
+//! nothing. Everything here happens under the channel's lock, but two things: an [`Operation`]'s claim, which the
+//! timer and the other channels of a select go for too, and the look at [`is_linked`](Node::is_linked) by a select on
+//! its way out.
 //!
 //! Invariants:
 //! - A node is touched by others only while it is linked, or after they won its operation's claim and before they
@@ -10,7 +11,10 @@
 //! - Whoever wins a claim unlinks the node, does its part, and wakes, once.
 //! - A node whose claim is lost is unlinked by whoever meets it, or by its owner.
 //!
-//! Small enough for a model: see the tests.
+//! Small enough for a model: see `models.rs`.
+
+#[cfg(all(test, loom))]
+mod models;
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicBool;
@@ -192,6 +196,7 @@ impl Queue {
     }
 
     /// How many wait.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let mut n = 0;
         let mut at = self.head;
