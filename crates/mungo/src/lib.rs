@@ -15,6 +15,8 @@ mod builder;
 #[cfg_attr(loom, allow(dead_code))]
 pub mod chan;
 #[cfg(not(loom))]
+pub mod context;
+#[cfg(not(loom))]
 mod cpus;
 #[cfg(not(loom))]
 mod current;
@@ -43,7 +45,7 @@ pub mod sync;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]
-mod time;
+pub mod time;
 
 #[cfg(not(loom))]
 pub use api::*;

@@ -247,6 +247,7 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         let mut acted = start_wanted(shared);
         if shared.stopping.load(Relaxed) {
             MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
+            crate::time::alarm::rescue(shared);
             return;
         }
         acted |= state.watch.look(shared, now);

@@ -97,6 +97,15 @@ impl Shared {
         Ok(shared)
     }
 
+    /// A count of ownership of its own.
+    pub(crate) fn to_arc(&self) -> Arc<Shared> {
+        // SAFETY: `new` is the only way to make one, and puts it into an `Arc`.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
     // ---- Ps ----
 
     pub(crate) fn procs(&self) -> u32 {

@@ -14,6 +14,7 @@ use super::p::{Counter, P, PREEMPT, RETIRE};
 use super::preempt;
 use super::shared::Shared;
 use super::wake::Wake;
+use crate::time::heap::Due;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// An announced blocking call keeps its P so long, as in Go.
@@ -151,7 +152,7 @@ impl Watch {
         }
         let mut list = GList::new();
         for other in shared.all_ps() {
-            take_late(other, now, |g| {
+            take_late(shared, other, now, |g| {
                 if !p.runq.offer_next(g.as_ptr()) {
                     list.push(g);
                 }
@@ -248,15 +249,22 @@ fn release_preempted(shared: &Shared) -> bool {
     any
 }
 
-fn take_late(p: &P, now: u64, mut each: impl FnMut(GPtr)) {
+fn take_late(shared: &Shared, p: &P, now: u64, mut each: impl FnMut(GPtr)) {
     if p.timers.next_ns() > now {
         return;
     }
-    let mut due: [Option<GPtr>; 32] = [None; 32];
+    let mut due = [Due::Nothing; 32];
     let n = p.timers.take_due(now, &mut due);
-    for g in due.into_iter().take(n).flatten() {
-        if G::notify(&g) == Wake::Enqueue {
-            each(g);
+    for due in due.into_iter().take(n) {
+        match due {
+            Due::Nothing => {}
+            // SAFETY: taken from the heap, so its count of ownership is ours to pass on.
+            Due::Call(call) => unsafe { (call.run)(call.data, shared, &p.timers) },
+            Due::Wake(g) => {
+                if G::notify(&g) == Wake::Enqueue {
+                    each(g);
+                }
+            }
         }
     }
 }

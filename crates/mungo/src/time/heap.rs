@@ -13,6 +13,7 @@
 use crate::lock::Lock;
 use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, TOKEN_EMPTY, TOKEN_PARKED};
+use crate::sched::shared::Shared;
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{
@@ -29,12 +30,32 @@ pub(crate) enum Action {
     UnlessUnparked(GPtr),
     /// It goes on unless a waker took the claim first. The claim lies beside the node and lives as long.
     UnlessClaimed(GPtr, NonNull<Claim>),
+    /// A function is called, after the heap's lock is free.
+    Call(Call),
+}
+
+/// A function and what it is about, with one count of ownership, which goes to the function or to who cancels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// By an M on its own stack or by the monitor, with the runtime and the heap where it was.
+    pub(crate) run: unsafe fn(NonNull<()>, &Shared, &TimerHeap),
+    pub(crate) data: NonNull<()>,
+}
+
+/// What to do for a timer that was due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Due {
+    /// Somebody else came first.
+    Nothing,
+    Wake(GPtr),
+    Call(Call),
 }
 
 /// A timer that can be cancelled.
 pub(crate) struct Node {
-    when_ns: u64,
-    action: Action,
+    /// Both are the owner's while it is in no heap.
+    when_ns: Cell<u64>,
+    action: Cell<Action>,
     /// The heap that holds it; null before and after. Written under that heap's lock.
     heap: AtomicPtr<TimerHeap>,
     /// Its place there. Under that heap's lock.
@@ -43,11 +64,23 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(when_ns: u64, action: Action) -> Node {
-        Node { when_ns, action, heap: AtomicPtr::new(null_mut()), index: Cell::new(0) }
+        Node {
+            when_ns: Cell::new(when_ns),
+            action: Cell::new(action),
+            heap: AtomicPtr::new(null_mut()),
+            index: Cell::new(0),
+        }
     }
 
     pub(crate) fn when_ns(&self) -> u64 {
-        self.when_ns
+        self.when_ns.get()
+    }
+
+    /// For another turn, when it is in no heap.
+    pub(crate) fn set(&self, when_ns: u64, action: Action) {
+        debug_assert!(self.heap.load(Relaxed).is_null());
+        self.when_ns.set(when_ns);
+        self.action.set(action);
     }
 
     /// Takes the timer back. Afterwards nobody knows the node. `true`: it had not fired.
@@ -55,7 +88,7 @@ impl Node {
         loop {
             // ORDERING: Acquire pairs with the Release of whoever let go of the node.
             let heap = self.heap.load(Acquire);
-            // SAFETY: heaps live as long as the runtime, and so do we, a goroutine of it.
+            // SAFETY: heaps live as long as the runtime, and so does a goroutine of it; an alarm holds the runtime.
             let Some(heap) = (unsafe { heap.as_ref() }) else { return false };
             let mut entries = heap.entries.lock();
             if std::ptr::eq(self.heap.load(Relaxed), heap) {
@@ -66,17 +99,18 @@ impl Node {
         }
     }
 
-    /// Under the heap's lock: the goroutine to wake, if it is ours to wake.
-    fn fire(&self) -> Option<GPtr> {
-        let (g, wake) = match self.action {
+    /// Under the heap's lock.
+    fn fire(&self) -> Due {
+        let (g, wake) = match self.action.get() {
             // ORDERING: the claim that `unpark` also goes for.
             Action::UnlessUnparked(g) => {
                 (g, g.token.compare_exchange(TOKEN_PARKED, TOKEN_EMPTY, AcqRel, Relaxed).is_ok())
             }
             // SAFETY: it lives as long as the node, which is in a heap.
             Action::UnlessClaimed(g, claim) => (g, unsafe { claim.as_ref() }.take(TIMED_OUT)),
+            Action::Call(call) => return Due::Call(call),
         };
-        wake.then_some(g)
+        if wake { Due::Wake(g) } else { Due::Nothing }
     }
 }
 
@@ -136,7 +170,7 @@ impl TimerHeap {
         node.heap.store(std::ptr::from_ref(self).cast_mut(), Release);
         self.insert_locked(
             &mut entries,
-            Entry { when_ns: node.when_ns, who: std::ptr::from_ref(node) as usize | NODE },
+            Entry { when_ns: node.when_ns(), who: std::ptr::from_ref(node) as usize | NODE },
         )
     }
 
@@ -156,7 +190,7 @@ impl TimerHeap {
     }
 
     /// Takes what is due, at most as many as `out` holds; returns how many left the heap.
-    pub(crate) fn take_due(&self, now_ns: u64, out: &mut [Option<GPtr>]) -> usize {
+    pub(crate) fn take_due(&self, now_ns: u64, out: &mut [Due]) -> usize {
         let mut entries = self.entries.lock();
         let mut n = 0;
         while let Some(first) = entries.first()
@@ -166,7 +200,7 @@ impl TimerHeap {
             out[n] = match first.who() {
                 Who::Sleeper(g) => {
                     g.prefetch();
-                    Some(g)
+                    Due::Wake(g)
                 }
                 Who::Node(node) => node.fire(),
             };
@@ -274,12 +308,12 @@ mod tests {
         assert!(nodes.iter().step_by(3).all(Node::cancel));
         assert!(!nodes[0].cancel()); // twice does no harm
         let mut left: Vec<u64> =
-            nodes.iter().enumerate().filter(|(i, _)| i % 3 != 0).map(|(_, n)| n.when_ns).collect();
+            nodes.iter().enumerate().filter(|(i, _)| i % 3 != 0).map(|(_, n)| n.when_ns()).collect();
         left.sort();
         let mut fired = Vec::new();
         while heap.next_ns() != u64::MAX {
             let next = heap.next_ns();
-            let mut out = [None; 1];
+            let mut out = [Due::Nothing; 1];
             assert_eq!(heap.take_due(next, &mut out), 1);
             fired.push(next);
         }
@@ -299,7 +333,7 @@ mod tests {
         assert_eq!((a.next_ns(), b.next_ns()), (u64::MAX, 1));
         assert!(nodes[1].cancel());
         assert_eq!(b.next_ns(), 2);
-        assert_eq!(b.take_due(9, &mut [None; 8]), 2);
+        assert_eq!(b.take_due(9, &mut [Due::Nothing; 8]), 2);
         gs.into_iter().for_each(pool::give);
     }
 }

@@ -1,19 +1,57 @@
-//! Time: sleeping, and the timers behind it.
+//! Time: sleeping, timers, and deadlines for work.
+//!
+//! ```
+//! use mungo::chan::{bounded, select};
+//! use mungo::time::{Ticker, Timer};
+//! use std::time::Duration;
+//!
+//! let (_tx, rx) = bounded::<u32>(0);
+//! let patience = Timer::new(Duration::from_millis(20));
+//! let beat = Ticker::new(Duration::from_millis(1));
+//! let mut beats = 0;
+//! loop {
+//!     select! {
+//!         recv(rx) -> _ => unreachable!("nobody sends"),
+//!         recv(beat.c()) -> _ => beats += 1,
+//!         recv(patience.c()) -> _ => break,
+//!     }
+//! }
+//! assert!(beats > 0);
+//! ```
+//!
+//! # How it is built
+//!
+//! Each P has a heap of timers (`heap.rs`), which its M runs between two goroutines, and any M that has nothing else to do.
+//! An M that goes to sleep does so until the first timer of all heaps is due. All times are those of the monotonic clock;
+//! nothing wakes early.
+//!
+//! An entry of a heap is a sleeping goroutine, a wait that somebody else may end first (a claim decides), or an alarm
+//! (`alarm.rs`): a function that is called, behind [`Timer`], [`Ticker`] and the deadlines of a
+//! [`Context`](crate::context::Context). The timers of a P that goes away move to another P, the alarms of a runtime that
+//! ends to the default runtime.
 
+pub(crate) mod alarm;
 pub(crate) mod heap;
+mod ticker;
+mod timeout;
+mod timer;
+
+pub use ticker::Ticker;
+pub use timeout::{Elapsed, timeout};
+pub use timer::Timer;
 
 use crate::current::Running;
 use crate::sched::claim::{Claim, TIMED_OUT};
-use crate::sched::g::{G, GPtr, WaitReason};
+use crate::sched::g::{G, WaitReason};
 use crate::sched::p::P;
 use crate::sched::park;
 use crate::sched::runq;
 use crate::sched::shared::Shared;
 use crate::sched::wake::Wake;
 use crate::sys::clock;
-use heap::{Action, Node, TimerHeap};
+use heap::{Action, Due, Node, TimerHeap};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Puts the calling goroutine to sleep for at least `d`; its P runs others meanwhile.
 ///
@@ -37,6 +75,23 @@ pub fn sleep(d: Duration) {
         return crate::yield_now();
     }
     sleep_entered(running, clock::after_ns(d));
+}
+
+/// Sleeps until `deadline`, and not at all if that has passed.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(3);
+/// mungo::time::sleep_until(deadline);
+/// assert!(Instant::now() >= deadline);
+/// ```
+pub fn sleep_until(deadline: Instant) {
+    match Running::enter() {
+        Some(running) if deadline > Instant::now() => sleep_entered(running, clock::at_ns(deadline)),
+        Some(_) => {}
+        None => std::thread::sleep(deadline.saturating_duration_since(Instant::now())),
+    }
 }
 
 /// The calling goroutine sleeps until `deadline_ns`.
@@ -111,18 +166,25 @@ fn is_crowded(p: &P) -> bool {
 /// Runs what is due on `heap`, as far as the ring has room; by an M that owns `p`. The first goroutine goes next in line:
 /// it has waited for its time, the others in the queue only for the P. The rest go to the back.
 pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
-    let mut due: [Option<GPtr>; CROWDED] = [None; CROWDED];
+    let mut due = [Due::Nothing; CROWDED];
     let room = CROWDED.saturating_sub(p.runq.len()).max(1);
     let n = heap.take_due(clock::now_ns(), &mut due[..room]);
     p.timer_tick.set(p.tick.load(Relaxed));
     let mut first = true;
-    for g in due.into_iter().take(n).flatten() {
-        if g.notify() == Wake::Enqueue {
-            match std::mem::replace(&mut first, false) {
-                true => park::queue_next(p, shared, g),
-                false => park::queue_back(p, shared, g),
+    for due in due.into_iter().take(n) {
+        match due {
+            Due::Nothing => {}
+            // SAFETY: taken from the heap, so its count of ownership is ours to pass on.
+            Due::Call(call) => unsafe { (call.run)(call.data, shared, heap) },
+            Due::Wake(g) => {
+                if g.notify() == Wake::Enqueue {
+                    match std::mem::replace(&mut first, false) {
+                        true => park::queue_next(p, shared, g),
+                        false => park::queue_back(p, shared, g),
+                    }
+                    g.prefetch_stack();
+                }
             }
-            g.prefetch_stack();
         }
     }
     // The caller takes one of them. For the rest one call is enough: who comes and finds work calls the next.

@@ -1,0 +1,122 @@
+//! A timer that calls a function: behind `Timer`, `Ticker` and the deadlines of contexts.
+//!
+//! An [`Alarm`] is part of an object that lives in an `Arc`. While it is set, the heap has one count of that `Arc`, which
+//! goes to the function when it is called, or back to who cancels. The object serialises [`set`] and [`cancel`] by a lock
+//! of its own, which the function takes too; heaps know nothing of that lock.
+
+use super::heap::{Action, Call, Node, TimerHeap};
+use crate::current::Running;
+use crate::runtime::default_runtime;
+use crate::sched::shared::Shared;
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// An object with an alarm.
+pub(crate) trait Alarmed: Send + Sync + 'static {
+    /// The alarm, always the same.
+    fn alarm(&self) -> &Alarm;
+
+    /// It went off. Runs on an M's own stack or on the monitor, so it is short and calls no user code.
+    fn ring(self: Arc<Self>, here: Here<'_>);
+}
+
+/// Where an alarm went off.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub(crate) shared: &'a Shared,
+    heap: &'a TimerHeap,
+}
+
+/// The timer inside of an object.
+pub(crate) struct Alarm {
+    node: Node,
+    /// Keeps the heap of the node alive. Written by `set`.
+    home: Cell<Option<Arc<Shared>>>,
+}
+
+// SAFETY: the object's lock serialises `set` and `cancel`; the rest is behind the lock of the heap.
+unsafe impl Send for Alarm {}
+// SAFETY: as above.
+unsafe impl Sync for Alarm {}
+
+impl Alarm {
+    pub(crate) fn new() -> Alarm {
+        unsafe fn never(_: NonNull<()>, _: &Shared, _: &TimerHeap) {}
+        let nothing = Call { run: never, data: NonNull::dangling() };
+        Alarm { node: Node::new(u64::MAX, Action::Call(nothing)), home: Cell::new(None) }
+    }
+}
+
+/// Sets the alarm, which is not set: on the caller's P, or on the default runtime if the caller is a plain thread.
+///
+/// # Safety
+/// The caller holds the object's lock.
+///
+/// # Panics
+/// If there is no default runtime and none can be started.
+pub(crate) unsafe fn set<T: Alarmed>(object: &Arc<T>, when_ns: u64) {
+    if let Some(running) = Running::enter() {
+        // SAFETY: by the caller.
+        return unsafe { set_on(object, when_ns, running.shared(), &running.p().timers) };
+    }
+    let shared = default_runtime().expect("mungo: cannot start the runtime").shared();
+    // SAFETY: by the caller.
+    unsafe { set_on(object, when_ns, shared, &shared.p(0).timers) };
+}
+
+/// As [`set`], where another one has just gone off.
+///
+/// # Safety
+/// As [`set`].
+pub(crate) unsafe fn set_here<T: Alarmed>(object: &Arc<T>, when_ns: u64, here: Here<'_>) {
+    // SAFETY: by the caller.
+    unsafe { set_on(object, when_ns, here.shared, here.heap) };
+}
+
+unsafe fn set_on<T: Alarmed>(object: &Arc<T>, when_ns: u64, shared: &Shared, heap: &TimerHeap) {
+    let alarm = object.alarm();
+    alarm.home.set(Some(shared.to_arc()));
+    // SAFETY: an `Arc`'s pointer is not null.
+    let data = unsafe { NonNull::new_unchecked(Arc::into_raw(object.clone()).cast_mut()) }.cast();
+    alarm.node.set(when_ns, Action::Call(Call { run: run::<T>, data }));
+    // SAFETY: the count that the heap has now keeps the node where it is.
+    let first = unsafe { heap.add(&alarm.node) };
+    super::announce(shared, first, when_ns);
+}
+
+/// Takes the alarm back. `false`: it was not set, or is going off right now: then `ring` runs, perhaps later.
+///
+/// # Safety
+/// The caller holds the object's lock, and a count of its own.
+pub(crate) unsafe fn cancel<T: Alarmed>(object: &T) -> bool {
+    let cancelled = object.alarm().node.cancel();
+    if cancelled {
+        // SAFETY: the heap's count, which came back to us.
+        unsafe { Arc::decrement_strong_count(object) };
+    }
+    cancelled
+}
+
+unsafe fn run<T: Alarmed>(data: NonNull<()>, shared: &Shared, heap: &TimerHeap) {
+    // SAFETY: `set_on` made it of an `Arc<T>`, and the count came with the call.
+    let object = unsafe { Arc::from_raw(data.cast::<T>().as_ptr()) };
+    object.ring(Here { shared, heap });
+}
+
+/// A runtime ends: what is set there goes off on the default runtime. No goroutine is left that could set more.
+pub(crate) fn rescue(shared: &Shared) {
+    for p in shared.all_ps() {
+        let first_ns = p.timers.next_ns();
+        if first_ns == u64::MAX {
+            continue;
+        }
+        match default_runtime() {
+            Ok(runtime) => {
+                p.timers.move_to(&runtime.shared().p(0).timers);
+                super::announce(runtime.shared(), true, first_ns);
+            }
+            Err(e) => eprintln!("mungo: timers are lost, the default runtime cannot be started: {e}"),
+        }
+    }
+}
