@@ -187,8 +187,8 @@ impl Drop for Running {
     }
 }
 
-/// While it lives, the thread is in the runtime: if a goroutine runs there, it keeps its P and is not interrupted. Not to
-/// be held over a switch. On a plain thread it does nothing.
+/// While it lives, the thread is in the runtime: if a goroutine runs there, it keeps its P and is not interrupted.
+/// Not to be held over a switch. On a plain thread it does nothing.
 pub(crate) struct NoPreempt(*const M);
 
 impl NoPreempt {

@@ -112,8 +112,8 @@ fn stress_set_procs_under_load() {
     end(rt);
 }
 
-/// Two goroutines compute on two Ps, and one of them has spawned others, which wait in its queue. Whichever P retires, those
-/// are not stuck with it.
+/// Two goroutines compute on two Ps, and one of them has spawned others, which wait in its queue. Whichever P
+/// retires, those are not stuck with it.
 #[test]
 fn the_queue_of_a_retiring_p_is_not_stuck() {
     let rt = runtime(2);

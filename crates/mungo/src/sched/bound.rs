@@ -1,8 +1,8 @@
 //! One mechanism for a goroutine that stays on its thread.
 //!
-//! `lock_os_thread`, and a goroutine preempted by a signal: the G stays on its M, and the P moves on. Whoever later picks
-//! such a G from a queue hands its P to that M and goes to sleep itself (Go's `startlockedm`). The M sleeps while its
-//! goroutine is parked or queued; its [`Ticket`](super::ticket::Ticket) says for what.
+//! `lock_os_thread`, and a goroutine preempted by a signal: the G stays on its M, and the P moves on. Whoever later
+//! picks such a G from a queue hands its P to that M and goes to sleep itself (Go's `startlockedm`). The M sleeps
+//! while its goroutine is parked or queued; its [`Ticket`](super::ticket::Ticket) says for what.
 
 use super::find::Found;
 use super::g::{G, GPtr, Switch};

@@ -462,8 +462,8 @@ pub(crate) mod pool {
         POOL.lock().free.extend(gs);
     }
 
-    /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where to go
-    /// on next time; 0: it was the end. Fields may change meanwhile.
+    /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where
+    /// to go on next time; 0: it was the end. Fields may change meanwhile.
     pub(crate) fn for_each(shared: *const Shared, start: usize, mut f: impl FnMut(&G) -> bool) -> usize {
         let mut at = start;
         loop {

@@ -149,6 +149,8 @@ fn start_worker(shared: &Arc<Shared>, p: Option<&'static P>, spinning: bool) -> 
 }
 
 /// Timers of this thread are not to be late by the usual 50 µs.
+/// WHY NOT a short slice of the kernel's scheduler too (`sched_setattr`): it also bounds the credit that a sleeper
+/// gathers. Measured with two threads that spin on two CPUs: the 90th percentile of a wake-up went from 18 to 800 µs.
 fn wake_on_time() {
     // SAFETY: a setting of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
@@ -197,36 +199,8 @@ struct State {
     trim_cursor: usize,
 }
 
-/// A short slice of the kernel's fair scheduler: a thread that wants the CPU for a moment gets it at once, even if all CPUs
-/// compute. No privilege needed; older kernels ignore it.
-fn ask_for_short_slices() {
-    #[repr(C)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
-    const SHORTEST_SLICE_NS: u64 = 100_000;
-    let size = size_of::<SchedAttr>() as u32;
-    let mut attr =
-        SchedAttr { size, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
-    // SAFETY: reads and writes the calling thread's settings, in the layout of the first version of the structure.
-    unsafe {
-        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) == 0 && attr.policy == 0 {
-            attr.runtime = SHORTEST_SLICE_NS;
-            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
-        }
-    }
-}
-
 fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
     wake_on_time();
-    ask_for_short_slices();
     let mut state = State {
         quota,
         watch: Watch::default(),

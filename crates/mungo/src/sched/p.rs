@@ -142,8 +142,8 @@ impl P {
     }
 
     /// Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless the
-    /// slice was its own, or somebody was put next in line. Else a goroutine that respawns itself fills the queue faster
-    /// than it is emptied.
+    /// slice was its own, or somebody was put next in line. Else a goroutine that respawns itself fills the queue
+    /// faster than it is emptied.
     ///
     /// # Safety
     /// The caller owns the P.

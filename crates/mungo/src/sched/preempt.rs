@@ -1,17 +1,19 @@
 //! Preemption of code that never calls the runtime: the P goes first, the thread follows.
 //!
-//! The monitor takes the P of a goroutine whose slice is over, by the same protocol as from a blocked one, and gives it to
-//! another M at once, even if the kernel has just put the goroutine's thread aside. Then it sends SIGURG to the thread. The
-//! handler finds the goroutine without a P, puts it on the global queue as one that is bound to its thread, and sleeps
-//! until it is given a P again. The OS thread never changes under the interrupted code, and the kernel saved all registers:
-//! a preempted malloc, vector loop, C function or vDSO call is as safe as under the kernel's own preemption.
+//! The monitor takes the P of a goroutine whose slice is over, by the same protocol as from a blocked one, and gives
+//! it to another M at once, even if the kernel has just put the goroutine's thread aside. Then it sends SIGURG to
+//! the thread. The handler finds the goroutine without a P, puts it on the global queue as one that is bound to its
+//! thread, and sleeps until it is given a P again. The OS thread never changes under the interrupted code, and the
+//! kernel saved all registers: a preempted malloc, vector loop, C function or vDSO call is as safe as under the
+//! kernel's own preemption.
 //!
 //! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
-//! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the monitor.
+//! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the
+//! monitor.
 //!
 //! Rejected: switching to another stack from the handler, as Go does. It needs a compiler that knows safe points; every
-//! Rust runtime that tried corrupts registers or hangs in malloc. Rejected too: letting the handler give the P away. On a
-//! busy machine it runs when the kernel gets round to the thread, hundreds of milliseconds later.
+//! Rust runtime that tried corrupts registers or hangs in malloc. Rejected too: letting the handler give the P away.
+//! On a busy machine it runs when the kernel gets round to the thread, hundreds of milliseconds later.
 
 use super::bound;
 use super::g::G;

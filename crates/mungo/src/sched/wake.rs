@@ -5,9 +5,9 @@
 //! goroutine has left its stack, so parking is a CAS by the worker, on the M's own stack, after the
 //! switch: if it fails, the wake-up came first, and the goroutine runs on.
 //!
-//! It may come even earlier, while the goroutine has said that it waits but has been preempted on the way to its park, and
-//! lies in a run queue. Therefore "runnable" and "running" are one state here: who owns an active goroutine is known
-//! by where it lies, and a yield does not write this word.
+//! It may come even earlier, while the goroutine has said that it waits but has been preempted on the way to its
+//! park, and lies in a run queue. Therefore "runnable" and "running" are one state here: who owns an active
+//! goroutine is known by where it lies, and a yield does not write this word.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;

@@ -166,7 +166,8 @@ impl Watch {
         self.evict(shared, unsafe { &*m }, p, now)
     }
 
-    /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request there.
+    /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request
+    /// there.
     fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
         let outside = m.in_runtime.load(Acquire) == 0;
@@ -204,8 +205,8 @@ impl Watch {
     }
 }
 
-/// A P is idle, nobody looks for work, and yet there is some. By the idle protocol this is a moment between two steps of
-/// somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond.
+/// A P is idle, nobody looks for work, and yet there is some. By the idle protocol this is a moment between two
+/// steps of somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond.
 fn rescue(shared: &Shared, now: u64) -> bool {
     let late = shared.next_timer_ns().saturating_add(STUCK_NS) <= now;
     if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || shared.any_work()) {
