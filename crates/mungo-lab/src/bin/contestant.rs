@@ -1,6 +1,8 @@
 //! mungo as a contestant of the side-by-side benchmarks: `contestant WORKLOAD [key=value]...` prints a JSON line per
 //! metric. What each workload does is fixed by the peers that it is compared with.
 
+use mungo::chan;
+use mungo::sync::WaitGroup;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -74,6 +76,11 @@ fn main() {
     runtime.run(move || match a.workload.as_str() {
         "spawn_join" => spawn_join(&a),
         "yield" => yields(&a),
+        "pingpong_unbuf" => pingpong(&a),
+        "chan_buf" => chan_buf(&a),
+        "select" => select(&a),
+        "skynet" => skynet(&a),
+        "mutex" => mutex(&a),
         "parked_memory" => parked_memory(&a),
         "timers" => timers(&a),
         "timer_lateness" => timer_lateness(&a),
@@ -109,6 +116,103 @@ fn yields(a: &Args) {
     a.emit("ns_per_switch", ns_per(t, each * tasks), "ns");
 }
 
+fn pingpong(a: &Args) {
+    let n = a.num("n", 1_000_000);
+    let (to, from_there) = chan::bounded::<u64>(0);
+    let (back, from_here) = chan::bounded::<u64>(0);
+    let t = Instant::now();
+    let pong = mungo::go(move || (0..n).for_each(|_| back.send(from_there.recv().unwrap()).unwrap()));
+    let ping = mungo::go(move || {
+        for i in 0..n {
+            to.send(i as u64).unwrap();
+            from_here.recv().unwrap();
+        }
+    });
+    ping.join().unwrap();
+    pong.join().unwrap();
+    a.emit("ns_per_roundtrip", ns_per(t, n), "ns");
+}
+
+fn chan_buf(a: &Args) {
+    let (n, prod, cons) = (a.num("n", 5_000_000), a.num("prod", 1), a.num("cons", 1));
+    let (tx, rx) = chan::bounded::<u64>(a.num("cap", 128));
+    let t = Instant::now();
+    for _ in 0..prod {
+        let tx = tx.clone();
+        mungo::go(move || (0..n / prod).for_each(|i| tx.send(i as u64).unwrap()));
+    }
+    drop(tx);
+    let consumers: Vec<_> = (0..cons)
+        .map(|_| {
+            let rx = rx.clone();
+            mungo::go(move || rx.iter().count())
+        })
+        .collect();
+    let total: usize = consumers.into_iter().map(|c| c.join().unwrap()).sum();
+    assert_eq!(total, n / prod * prod);
+    a.emit("ns_per_msg", ns_per(t, n), "ns");
+}
+
+fn select(a: &Args) {
+    let (n, cap) = (a.num("n", 1_000_000), a.num("cap", 0));
+    let t = Instant::now();
+    let mut keep = Vec::new();
+    let channels: [chan::Receiver<u64>; 4] = std::array::from_fn(|_| {
+        let (tx, rx) = chan::bounded(cap);
+        keep.push(tx.clone());
+        mungo::go(move || (0..n / 4).for_each(|j| tx.send(j as u64).unwrap()));
+        rx
+    });
+    let [one, two, three, four] = &channels;
+    let mut sum = 0;
+    for _ in 0..n / 4 * 4 {
+        mungo::select! {
+            recv(one) -> v => sum += v.unwrap(),
+            recv(two) -> v => sum += v.unwrap(),
+            recv(three) -> v => sum += v.unwrap(),
+            recv(four) -> v => sum += v.unwrap(),
+        }
+    }
+    black_box(sum);
+    a.emit("ns_per_msg", ns_per(t, n), "ns");
+}
+
+fn sky(c: &chan::Sender<u64>, id: u64, size: u64) {
+    if size == 1 {
+        return c.send(id).unwrap();
+    }
+    let (tx, rx) = chan::bounded(0);
+    for i in 0..10 {
+        let tx = tx.clone();
+        mungo::go(move || sky(&tx, id + i * (size / 10), size / 10));
+    }
+    c.send((0..10).map(|_| rx.recv().unwrap()).sum()).unwrap();
+}
+
+fn skynet(a: &Args) {
+    let n = a.num("n", 1_000_000) as u64;
+    let (tx, rx) = chan::bounded(0);
+    let t = Instant::now();
+    mungo::go(move || sky(&tx, 0, n));
+    assert_eq!(rx.recv().unwrap(), n * (n - 1) / 2);
+    a.emit("wall", t.elapsed().as_secs_f64() * 1e3, "ms");
+}
+
+fn mutex(a: &Args) {
+    let (tasks, each) = (a.num("tasks", 8), a.num("each", 500_000));
+    let lock = Arc::new(mungo::sync::Mutex::new(0usize));
+    let t = Instant::now();
+    let handles: Vec<_> = (0..tasks)
+        .map(|_| {
+            let lock = lock.clone();
+            mungo::go(move || (0..each).for_each(|_| *lock.lock() += 1))
+        })
+        .collect();
+    handles.into_iter().for_each(|h| h.join().unwrap());
+    assert_eq!(*lock.lock(), tasks * each);
+    a.emit("ns_per_op", ns_per(t, tasks * each), "ns");
+}
+
 /// A figure of `/proc/self/status`, in bytes.
 fn status_bytes(key: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -119,16 +223,19 @@ fn status_bytes(key: &str) -> f64 {
 
 fn parked_memory(a: &Args) {
     let n = a.num("n", 100_000);
+    let (tx, rx) = chan::bounded::<u64>(0);
     let started = Arc::new(AtomicUsize::new(0));
+    let all = Arc::new(WaitGroup::new());
+    all.add(n);
     let (rss, tables) = (status_bytes("VmRSS"), status_bytes("VmPTE"));
     let t = Instant::now();
-    let mut handles = Vec::with_capacity(n);
     for _ in 0..n {
-        let started = started.clone();
-        handles.push(mungo::go(move || {
+        let (started, rx, all) = (started.clone(), rx.clone(), all.clone());
+        mungo::go(move || {
             started.fetch_add(1, Relaxed);
-            mungo::park();
-        }));
+            rx.recv().expect("a message");
+            all.done();
+        });
     }
     while started.load(Relaxed) != n {
         mungo::sleep(Duration::from_millis(1));
@@ -137,8 +244,8 @@ fn parked_memory(a: &Args) {
     mungo::sleep(Duration::from_millis(100));
     let (rss, tables) = (status_bytes("VmRSS") - rss, status_bytes("VmPTE") - tables);
     let t = Instant::now();
-    handles.iter().for_each(|h| h.goroutine().unpark());
-    handles.into_iter().for_each(|h| h.join().unwrap());
+    (0..n).for_each(|_| tx.send(1).expect("receivers wait"));
+    all.wait();
     let wake = t.elapsed();
     a.emit("rss_per_task", rss / n as f64, "B");
     a.emit("pagetable_per_task", tables / n as f64, "B");
@@ -263,9 +370,11 @@ fn blocking_sleep(ms: u64) {
 
 fn blocking(a: &Args) {
     let (tasks, reps, ms) = (a.num("tasks", 64), a.num("reps", 2), a.num("ms", 100) as u64);
-    if a.values.get("mode").is_some_and(|m| m != "plain") {
-        return a.not_available("not yet");
-    }
+    let announced = match a.values.get("mode").map(String::as_str) {
+        None | Some("plain") => false,
+        Some("offload") => true,
+        Some(_) => return a.not_available("Go only"),
+    };
     let from = Instant::now() + Duration::from_millis(20);
     let running = Arc::new(AtomicUsize::new(tasks));
     let seen = running.clone();
@@ -275,7 +384,10 @@ fn blocking(a: &Args) {
     for _ in 0..tasks {
         let running = running.clone();
         mungo::go(move || {
-            (0..reps).for_each(|_| blocking_sleep(ms));
+            (0..reps).for_each(|_| match announced {
+                true => mungo::blocking(|| blocking_sleep(ms)),
+                false => blocking_sleep(ms),
+            });
             running.fetch_sub(1, AcqRel);
         });
     }
