@@ -7,7 +7,7 @@
 use super::m::M;
 use super::p::P;
 use super::shared::Shared;
-use super::watch::{self, Watch};
+use super::watch::Watch;
 use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
 use crate::lock::Lock;
@@ -259,7 +259,7 @@ impl State {
             return now + self.period_ns;
         }
         // A timer that every P is too busy for is served when it is due.
-        let timer = shared.next_timer_ns().saturating_add(watch::LATE_TIMER_NS).max(now + SHORTEST_NS);
+        let timer = self.watch.next_timer_look_ns(shared).max(now + SHORTEST_NS);
         (now + self.period_ns.min(CONCERNED_NS)).min(timer)
     }
 
