@@ -1,8 +1,8 @@
 //! A timer that calls a function: behind `Timer`, `Ticker` and the deadlines of contexts.
 //!
-//! An [`Alarm`] is part of an object that lives in an `Arc`. While it is set, the heap has one count of that `Arc`, which
-//! goes to the function when it is called, or back to who cancels. The object serialises [`set`] and [`cancel`] by a lock
-//! of its own, which the function takes too; heaps know nothing of that lock.
+//! An [`Alarm`] is part of an object that lives in an `Arc`. While it is set, the heap has one count of that `Arc`,
+//! which goes to the function when it is called, or back to who cancels. The object serialises [`set`] and
+//! [`cancel`] by a lock of its own, which the function takes too; heaps know nothing of that lock.
 
 use super::heap::{Action, Call, Node, TimerHeap};
 use crate::current::Running;

@@ -21,14 +21,14 @@
 //!
 //! # How it is built
 //!
-//! Each P has a heap of timers (`heap.rs`), which its M runs between two goroutines, and any M that has nothing else to do.
-//! An M that goes to sleep does so until the first timer of all heaps is due. All times are those of the monotonic clock;
-//! nothing wakes early.
+//! Each P has a heap of timers (`heap.rs`), which its M runs between two goroutines, and any M that has nothing else
+//! to do. An M that goes to sleep does so until the first timer of all heaps is due. All times are those of the
+//! monotonic clock; nothing wakes early.
 //!
-//! An entry of a heap is a sleeping goroutine, a wait that somebody else may end first (a claim decides), or an alarm
-//! (`alarm.rs`): a function that is called, behind [`Timer`], [`Ticker`] and the deadlines of a
-//! [`Context`](crate::context::Context). The timers of a P that goes away move to another P, the alarms of a runtime that
-//! ends to the default runtime.
+//! An entry of a heap is a sleeping goroutine, a wait that somebody else may end first (a claim decides), or an
+//! alarm (`alarm.rs`): a function that is called, behind [`Timer`], [`Ticker`] and the deadlines of a
+//! [`Context`](crate::context::Context). The timers of a P that goes away move to another P, the alarms of a runtime
+//! that ends to the default runtime.
 
 pub(crate) mod alarm;
 pub(crate) mod heap;
@@ -148,8 +148,9 @@ const CROWDED: usize = runq::CAPACITY / 2;
 
 /// Whether it is the turn of the timers of `p`; for its owner.
 ///
-/// In a crowd that is so once a tick: a goroutine whose timer was due goes next in line without a tick, then comes one of
-/// the ring, then a timer again. So neither starves the other, and a burst of timers does not flood the global queue.
+/// In a crowd that is so once a tick: a goroutine whose timer was due goes next in line without a tick, then comes
+/// one of the ring, then a timer again. So neither starves the other, and a burst of timers does not flood the
+/// global queue.
 #[inline]
 pub(crate) fn is_turn(p: &P) -> bool {
     let next_ns = p.timers.next_ns();
@@ -163,8 +164,8 @@ fn is_crowded(p: &P) -> bool {
     p.runq.len() >= CROWDED
 }
 
-/// Runs what is due on `heap`, as far as the ring has room; by an M that owns `p`. The first goroutine goes next in line:
-/// it has waited for its time, the others in the queue only for the P. The rest go to the back.
+/// Runs what is due on `heap`, as far as the ring has room; by an M that owns `p`. The first goroutine goes next in
+/// line: it has waited for its time, the others in the queue only for the P. The rest go to the back.
 pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
     let mut due = [Due::Nothing; CROWDED];
     let room = CROWDED.saturating_sub(p.runq.len()).max(1);

@@ -25,8 +25,9 @@ impl std::error::Error for Elapsed {}
 
 /// Runs `f` in a goroutine of its own and waits for it, for at most `d`.
 ///
-/// **`f` is not cancelled** when the time is over: nothing can stop code that does not look. It goes on in the background,
-/// and its result is dropped. For work that can be stopped, pass it a [`Context`](crate::context::Context) with a deadline.
+/// **`f` is not cancelled** when the time is over: nothing can stop code that does not look. It goes on in the
+/// background, and its result is dropped. For work that can be stopped, pass it a
+/// [`Context`](crate::context::Context) with a deadline.
 ///
 /// WHY NOT on the caller's stack: the caller could not go on while `f` still uses it.
 ///

@@ -172,8 +172,8 @@ impl Timer {
         self.core.c()
     }
 
-    /// Stops it. `true`: it was active, or its value was not received; then nobody will. `false`: it had stopped or its
-    /// value was received.
+    /// Stops it. `true`: it was active, or its value was not received; then nobody will. `false`: it had stopped or
+    /// its value was received.
     ///
     /// ```
     /// let timer = mungo::time::Timer::new(std::time::Duration::from_secs(3600));
