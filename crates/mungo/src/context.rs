@@ -1,1 +1,400 @@
-//! Contexts.
+//! Cancellation, deadlines and values that go with a piece of work: Go's `context`.
+//!
+//! A [`Context`] is passed down the call tree, by reference or as a clone. Whoever starts a part of the work that
+//! shall be stoppable derives a child; cancelling it cancels all that was derived from it, and nothing above.
+//!
+//! ```
+//! use mungo::chan::{bounded, select};
+//! use mungo::context::Context;
+//! use std::time::Duration;
+//!
+//! fn worker(ctx: &Context, jobs: &mungo::chan::Receiver<u32>) -> u32 {
+//!     let mut sum = 0;
+//!     loop {
+//!         select! {
+//!             recv(jobs) -> job => sum += job.unwrap(),
+//!             recv(ctx.done()) -> _ => return sum,
+//!         }
+//!     }
+//! }
+//!
+//! let (tx, rx) = bounded(0);
+//! let (ctx, cancel) = Context::background().with_cancel();
+//! let running = mungo::go(move || worker(&ctx, &rx));
+//! (1..=10).for_each(|job| tx.send(job).unwrap());
+//! cancel.cancel();
+//! assert_eq!(running.join().unwrap(), 55);
+//! ```
+//!
+//! # How it is built
+//!
+//! - No goroutine stands behind a context: a cancelled node cancels its children, a deadline is an entry in a P's heap
+//!   of timers.
+//! - A child holds its parent, the parent knows its children weakly, and a child that is cancelled or dropped leaves
+//!   its
+//!   parent's list. So nothing is left of a context that nobody holds, whether or not it was cancelled.
+//! - [`done`](Context::done) is a channel on which nothing is sent; it is closed. It is made when it is first asked
+//!   for.
+//! - Cancelling and dropping walk the tree in a loop, not by recursion: it may be deep, and stacks are small.
+//!
+//! Rejected: cancelling when the [`Cancel`] is dropped, since `let (ctx, _) = …` would cancel at once; there is
+//! [`Cancel::on_drop`] for that.
+
+mod node;
+mod wait;
+
+pub use wait::{ContextRecvError, ContextSendError};
+
+use crate::chan::Receiver;
+use node::Node;
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Why a [`Context`] is done.
+///
+/// ```
+/// use mungo::context::{Context, ContextError};
+///
+/// let (ctx, cancel) = Context::background().with_cancel();
+/// cancel.cancel();
+/// assert_eq!(ctx.err(), Some(ContextError::Canceled));
+/// assert_eq!(ctx.err().unwrap().to_string(), "context canceled");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextError {
+    /// Somebody cancelled it, or a context that it was derived from.
+    Canceled,
+    /// Its deadline has passed, or that of a context that it was derived from.
+    DeadlineExceeded,
+}
+
+impl fmt::Display for ContextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ContextError::Canceled => "context canceled",
+            ContextError::DeadlineExceeded => "context deadline exceeded",
+        })
+    }
+}
+
+impl Error for ContextError {}
+
+/// Why a context was cancelled, in the words of who did it.
+pub type Cause = Arc<dyn Error + Send + Sync>;
+
+/// A signal to stop, a deadline, and values, for a piece of work and all its parts. See the [module](self).
+///
+/// Clones are the same context.
+///
+/// ```
+/// use mungo::context::Context;
+/// use std::time::Duration;
+///
+/// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(5));
+/// assert!(ctx.sleep(Duration::from_secs(3600)).is_err()); // after 5 ms
+/// ```
+#[derive(Clone)]
+pub struct Context {
+    node: Arc<Node>,
+}
+
+/// Cancels a [`Context`]. Clones cancel the same one.
+///
+/// Dropping it does nothing; see [`on_drop`](Self::on_drop).
+///
+/// ```
+/// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+/// cancel.cancel();
+/// cancel.cancel(); // only the first one counts
+/// assert!(ctx.is_done());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cancel {
+    node: Weak<Node>,
+}
+
+/// Cancels a [`Context`], and says why. Clones cancel the same one.
+///
+/// ```
+/// let (ctx, cancel) = mungo::context::Context::background().with_cancel_cause();
+/// cancel.cancel(std::io::Error::other("disk full"));
+/// assert_eq!(ctx.cause().unwrap().to_string(), "disk full");
+/// ```
+#[derive(Clone, Debug)]
+pub struct CancelCause {
+    node: Weak<Node>,
+}
+
+/// Cancels a [`Context`] when it is dropped.
+///
+/// ```
+/// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+/// {
+///     let _guard = cancel.on_drop();
+///     assert!(!ctx.is_done());
+/// }
+/// assert!(ctx.is_done());
+/// ```
+#[derive(Debug)]
+#[must_use = "the context is cancelled as soon as this is dropped"]
+pub struct CancelOnDrop(Cancel);
+
+impl Context {
+    /// The root: never cancelled, without a deadline and without values.
+    ///
+    /// ```
+    /// let ctx = mungo::context::Context::background();
+    /// assert!(!ctx.is_done() && ctx.deadline().is_none());
+    /// ```
+    #[must_use]
+    pub fn background() -> Context {
+        static ROOT: crate::sync::OnceLock<Context> = crate::sync::OnceLock::new();
+        ROOT.get_or_init(|| Context { node: Node::root() }).clone()
+    }
+
+    /// A child that can be cancelled.
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    ///
+    /// let (parent, cancel) = Context::background().with_cancel();
+    /// let (child, cancel_child) = parent.with_cancel();
+    /// cancel_child.cancel();
+    /// assert!(child.is_done() && !parent.is_done());
+    /// # cancel.cancel();
+    /// ```
+    #[must_use]
+    pub fn with_cancel(&self) -> (Context, Cancel) {
+        let node = Node::child(&self.node, None);
+        let cancel = Cancel { node: Arc::downgrade(&node) };
+        (Context { node }, cancel)
+    }
+
+    /// A child that can be cancelled with a reason, which [`cause`](Self::cause) returns.
+    ///
+    /// ```
+    /// use mungo::context::{Context, ContextError};
+    ///
+    /// let (ctx, cancel) = Context::background().with_cancel_cause();
+    /// cancel.cancel(std::io::Error::other("the user left"));
+    /// assert_eq!(ctx.err(), Some(ContextError::Canceled));
+    /// assert_eq!(ctx.cause().unwrap().to_string(), "the user left");
+    /// ```
+    #[must_use]
+    pub fn with_cancel_cause(&self) -> (Context, CancelCause) {
+        let node = Node::child(&self.node, None);
+        let cancel = CancelCause { node: Arc::downgrade(&node) };
+        (Context { node }, cancel)
+    }
+
+    /// A child that is cancelled after `timeout`.
+    ///
+    /// ```
+    /// use mungo::context::{Context, ContextError};
+    /// use std::time::Duration;
+    ///
+    /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(2));
+    /// assert!(ctx.done().recv().is_err()); // closed
+    /// assert_eq!(ctx.err(), Some(ContextError::DeadlineExceeded));
+    /// ```
+    ///
+    /// # Panics
+    /// On a plain thread, if the default runtime cannot be started.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> (Context, Cancel) {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => self.with_deadline(deadline),
+            None => self.with_cancel(),
+        }
+    }
+
+    /// A child that is cancelled at `deadline`, or at its parent's if that is earlier.
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let soon = Instant::now() + Duration::from_millis(2);
+    /// let (parent, _cancel) = Context::background().with_deadline(soon);
+    /// let (child, _cancel) = parent.with_timeout(Duration::from_secs(3600));
+    /// assert_eq!(child.deadline(), Some(soon));
+    /// ```
+    ///
+    /// # Panics
+    /// On a plain thread, if the default runtime cannot be started.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Instant) -> (Context, Cancel) {
+        let own = self.deadline().is_none_or(|earlier| deadline < earlier).then_some(deadline);
+        let node = Node::child(&self.node, own);
+        let cancel = Cancel { node: Arc::downgrade(&node) };
+        (Context { node }, cancel)
+    }
+
+    /// A child with a value, which is found by its type. It hides a value of the same type above.
+    ///
+    /// For what goes with a request, as an id or the user; not for parameters. Make a type for it.
+    ///
+    /// ```
+    /// struct RequestId(u64);
+    ///
+    /// let ctx = mungo::context::Context::background().with_value(RequestId(7));
+    /// assert_eq!(ctx.value::<RequestId>().unwrap().0, 7);
+    /// ```
+    #[must_use]
+    pub fn with_value<T: Any + Send + Sync>(&self, value: T) -> Context {
+        Context { node: Node::with_value(&self.node, value) }
+    }
+
+    /// The nearest value of this type.
+    ///
+    /// ```
+    /// let ctx = mungo::context::Context::background().with_value(1u8).with_value("x");
+    /// assert_eq!((ctx.value::<u8>(), ctx.value::<u16>()), (Some(&1), None));
+    /// ```
+    pub fn value<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.node.chain().find_map(Node::value::<T>)
+    }
+
+    /// The time when it will be cancelled, if not before.
+    ///
+    /// ```
+    /// assert_eq!(mungo::context::Context::background().deadline(), None);
+    /// ```
+    pub fn deadline(&self) -> Option<Instant> {
+        self.node.chain().find_map(|node| node.deadline())
+    }
+
+    /// A channel that is closed when the context is done: for `select!`, or to wait for it. No value ever comes.
+    ///
+    /// ```
+    /// use mungo::chan::select;
+    ///
+    /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+    /// cancel.cancel();
+    /// select! {
+    ///     recv(ctx.done()) -> nothing => assert!(nothing.is_err()),
+    /// }
+    /// ```
+    pub fn done(&self) -> &Receiver<()> {
+        self.node.source().done()
+    }
+
+    /// Whether it was cancelled or its deadline has passed.
+    ///
+    /// ```
+    /// assert!(!mungo::context::Context::background().is_done());
+    /// ```
+    pub fn is_done(&self) -> bool {
+        self.err().is_some()
+    }
+
+    /// Why it is done; `None`: it is not.
+    ///
+    /// ```
+    /// use mungo::context::{Context, ContextError};
+    ///
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// assert_eq!(ctx.err(), None);
+    /// cancel.cancel();
+    /// assert_eq!(ctx.err(), Some(ContextError::Canceled));
+    /// ```
+    pub fn err(&self) -> Option<ContextError> {
+        self.node.source().err()
+    }
+
+    /// As [`err`](Self::err), for `?` between two steps of the work.
+    ///
+    /// ```
+    /// use mungo::context::{Context, ContextError};
+    ///
+    /// fn steps(ctx: &Context) -> Result<u32, ContextError> {
+    ///     let mut done = 0;
+    ///     while done < 3 {
+    ///         ctx.check()?;
+    ///         done += 1;
+    ///     }
+    ///     Ok(done)
+    /// }
+    /// assert_eq!(steps(&Context::background()), Ok(3));
+    /// ```
+    ///
+    /// # Errors
+    /// Why it is done.
+    pub fn check(&self) -> Result<(), ContextError> {
+        self.err().map_or(Ok(()), Err)
+    }
+
+    /// Why it is done, in the words of who cancelled it, or else the same as [`err`](Self::err).
+    ///
+    /// ```
+    /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+    /// assert!(ctx.cause().is_none());
+    /// cancel.cancel();
+    /// assert_eq!(ctx.cause().unwrap().to_string(), "context canceled");
+    /// ```
+    pub fn cause(&self) -> Option<Cause> {
+        self.node.source().cause()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("err", &self.err())
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cancel {
+    /// Cancels the context and all that were derived from it. The first to cancel counts.
+    ///
+    /// ```
+    /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+    /// cancel.cancel();
+    /// assert!(ctx.is_done());
+    /// ```
+    pub fn cancel(&self) {
+        cancel(&self.node, None);
+    }
+
+    /// Cancels the context when the guard is dropped: Go's `defer cancel()`.
+    ///
+    /// ```
+    /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+    /// drop(cancel.on_drop());
+    /// assert!(ctx.is_done());
+    /// ```
+    pub fn on_drop(self) -> CancelOnDrop {
+        CancelOnDrop(self)
+    }
+}
+
+impl CancelCause {
+    /// Cancels the context and all that were derived from it, because of `cause`. The first to cancel counts.
+    ///
+    /// ```
+    /// let (ctx, cancel) = mungo::context::Context::background().with_cancel_cause();
+    /// cancel.cancel("no more coffee");
+    /// assert_eq!(ctx.cause().unwrap().to_string(), "no more coffee");
+    /// ```
+    pub fn cancel(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
+        cancel(&self.node, Some(Arc::from(cause.into())));
+    }
+}
+
+fn cancel(node: &Weak<Node>, cause: Option<Cause>) {
+    // If it is gone, nobody can ask.
+    if let Some(node) = node.upgrade() {
+        drop(node.cancel(ContextError::Canceled, cause));
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}

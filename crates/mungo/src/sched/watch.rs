@@ -144,7 +144,8 @@ impl Watch {
         let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
         self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
         if interrupt_it {
-            // First, so that its CPU is free for whoever gets the P; and the monitor may lose its own by waking that one.
+            // First, so that its CPU is free for whoever gets the P; and the monitor may lose its own by waking that
+            // one.
             interrupt(m);
         }
         // SAFETY: Ps live as long as the runtime.

@@ -1,7 +1,7 @@
 //! The timers of a P: a 4-ary heap.
 //!
-//! An entry is a time and who waits for it: a sleeping goroutine, or a [`Node`] that lies on the frame or in the object
-//! that started the timer. Any M may run what is due on any heap. A node fires under the heap's lock, so that
+//! An entry is a time and who waits for it: a sleeping goroutine, or a [`Node`] that lies on the frame or in the
+//! object that started the timer. Any M may run what is due on any heap. A node fires under the heap's lock, so that
 //! [`cancel`](Node::cancel) is exact: when it returns, the timer has fired or never will.
 //!
 //! A node knows its place in the heap, so that it can be taken out. A sleeper does not and cannot: that saves a

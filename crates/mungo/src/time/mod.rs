@@ -25,8 +25,8 @@
 //! to do. An M that goes to sleep does so until the first timer of all heaps is due. All times are those of the
 //! monotonic clock; nothing wakes early.
 //!
-//! An entry of a heap is a sleeping goroutine, a wait that somebody else may end first (a claim decides), or an alarm
-//! (`alarm.rs`): a function that is called, behind [`Timer`], [`Ticker`] and the deadlines of a
+//! An entry of a heap is a sleeping goroutine, a wait that somebody else may end first (a claim decides), or an
+//! alarm (`alarm.rs`): a function that is called, behind [`Timer`], [`Ticker`] and the deadlines of a
 //! [`Context`](crate::context::Context). The timers of a P that goes away move to another P, the alarms of a runtime
 //! that ends to the default runtime.
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 /// A value after each period: Go's `time.Ticker`.
 ///
-/// Beats are in step with the first one: they do not drift. A beat for which nobody came in time is dropped, when the
-/// next one comes. [`chan::tick`](crate::chan::tick) costs less and cannot be stopped. Dropping the ticker stops it and
-/// disconnects its channel.
+/// Beats are in step with the first one: they do not drift. A beat for which nobody came in time is dropped, when
+/// the next one comes. [`chan::tick`](crate::chan::tick) costs less and cannot be stopped. Dropping the ticker stops
+/// it and disconnects its channel.
 ///
 /// ```
 /// use mungo::time::Ticker;

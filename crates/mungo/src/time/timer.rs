@@ -111,11 +111,9 @@ impl Alarmed for Core {
         let Some(when_ns) = state.when_ns.take() else { return };
         // Under the lock, so that `stop` comes before or after. If the last value is still there, this one is lost.
         _ = self.tx.try_send(Instant::now());
-        if state.period_ns != 0 {
+        if let Some(missed) = clock::now_ns().saturating_sub(when_ns).checked_div(state.period_ns) {
             // A beat that was missed does not come later: the next one is in the future, in step with the first.
-            let late_ns = clock::now_ns().saturating_sub(when_ns);
-            let periods = late_ns / state.period_ns + 1;
-            let next_ns = when_ns.saturating_add(state.period_ns.saturating_mul(periods));
+            let next_ns = when_ns.saturating_add(state.period_ns.saturating_mul(missed + 1));
             state.when_ns = Some(next_ns);
             // SAFETY: under the lock; it has just gone off, so it is not set.
             unsafe { alarm::set_here(&self, next_ns, here) };
@@ -172,8 +170,8 @@ impl Timer {
         self.core.c()
     }
 
-    /// Stops it. `true`: it was active, or its value was not received; then nobody will. `false`: it had stopped or its
-    /// value was received.
+    /// Stops it. `true`: it was active, or its value was not received; then nobody will. `false`: it had stopped or
+    /// its value was received.
     ///
     /// ```
     /// let timer = mungo::time::Timer::new(std::time::Duration::from_secs(3600));
