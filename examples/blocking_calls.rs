@@ -8,7 +8,7 @@ fn main() {
     let sleepers: Vec<_> = (0..64)
         .map(|i| {
             mungo::go(move || {
-                let nap = || std::thread::sleep(Duration::from_millis(100)); // blocks the thread, not the goroutine alone
+                let nap = || std::thread::sleep(Duration::from_millis(100)); // blocks the whole thread
                 match i % 2 {
                     0 => nap(),
                     _ => mungo::blocking(nap), // says so: its processor leaves a little earlier
