@@ -240,6 +240,19 @@ fn a_late_result_is_dropped() {
     }
 }
 
+/// The same at the moment when it goes off, and wants to be set again there.
+#[test]
+fn stress_tickers_outlive_their_runtimes() {
+    let mut rng = Rng::new(seed());
+    for _ in 0..scaled(200) {
+        let runtime = mungo::Runtime::builder().procs(1).build().unwrap();
+        let period = Duration::from_micros(1 + rng.below(200));
+        let ticker = runtime.run(move || Ticker::new(period));
+        drop(runtime);
+        ticker.c().iter().take(5).for_each(drop);
+    }
+}
+
 /// Resets and stops at the moment when it goes off: never a value of before, never two for one.
 #[test]
 fn stress_timer_resets() {

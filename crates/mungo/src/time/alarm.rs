@@ -9,6 +9,7 @@ use crate::current::Running;
 use crate::runtime::default_runtime;
 use crate::sched::shared::Shared;
 use std::cell::Cell;
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -58,11 +59,12 @@ impl Alarm {
 pub(crate) unsafe fn set<T: Alarmed>(object: &Arc<T>, when_ns: u64) {
     if let Some(running) = Running::enter() {
         // SAFETY: by the caller.
-        return unsafe { set_on(object, when_ns, running.shared(), &running.p().timers) };
+        let set = unsafe { set_on(object, when_ns, running.shared(), &running.p().timers) };
+        debug_assert!(set, "a runtime with goroutines");
+        return;
     }
-    let shared = default_runtime().expect("mungo: cannot start the runtime").shared();
     // SAFETY: by the caller.
-    unsafe { set_on(object, when_ns, shared, &shared.p(0).timers) };
+    unsafe { set_on_default(object, when_ns) }.expect("mungo: cannot start the runtime");
 }
 
 /// As [`set`], where another one has just gone off.
@@ -70,19 +72,39 @@ pub(crate) unsafe fn set<T: Alarmed>(object: &Arc<T>, when_ns: u64) {
 /// # Safety
 /// As [`set`].
 pub(crate) unsafe fn set_here<T: Alarmed>(object: &Arc<T>, when_ns: u64, here: Here<'_>) {
-    // SAFETY: by the caller.
-    unsafe { set_on(object, when_ns, here.shared, here.heap) };
+    // SAFETY: by the caller, both.
+    unsafe {
+        if !set_on(object, when_ns, here.shared, here.heap)
+            && let Err(e) = set_on_default(object, when_ns)
+        {
+            say_lost(&e);
+        }
+    }
 }
 
-unsafe fn set_on<T: Alarmed>(object: &Arc<T>, when_ns: u64, shared: &Shared, heap: &TimerHeap) {
+unsafe fn set_on_default<T: Alarmed>(object: &Arc<T>, when_ns: u64) -> io::Result<()> {
+    let shared = default_runtime()?.shared();
+    // SAFETY: by the caller.
+    let set = unsafe { set_on(object, when_ns, shared, &shared.p(0).timers) };
+    debug_assert!(set, "the default runtime does not end");
+    Ok(())
+}
+
+/// `false`: the heap is closed.
+unsafe fn set_on<T: Alarmed>(object: &Arc<T>, when_ns: u64, shared: &Shared, heap: &TimerHeap) -> bool {
     let alarm = object.alarm();
     alarm.home.set(Some(shared.to_arc()));
     // SAFETY: an `Arc`'s pointer is not null.
-    let data = unsafe { NonNull::new_unchecked(Arc::into_raw(object.clone()).cast_mut()) }.cast();
-    alarm.node.set(when_ns, Action::Call(Call { run: run::<T>, data }));
+    let data = unsafe { NonNull::new_unchecked(Arc::into_raw(object.clone()).cast_mut()) };
+    alarm.node.set(when_ns, Action::Call(Call { run: run::<T>, data: data.cast() }));
     // SAFETY: the count that the heap has now keeps the node where it is.
-    let first = unsafe { heap.add(&alarm.node) };
-    super::announce(shared, first, when_ns);
+    let added = unsafe { heap.add(&alarm.node) };
+    match added {
+        Some(first) => super::announce(shared, first, when_ns),
+        // SAFETY: the count that was meant for the heap.
+        None => unsafe { Arc::decrement_strong_count(data.as_ptr()) },
+    }
+    added.is_some()
 }
 
 /// Takes the alarm back. `false`: it was not set, or is going off right now: then `ring` runs, perhaps later.
@@ -104,19 +126,25 @@ unsafe fn run<T: Alarmed>(data: NonNull<()>, shared: &Shared, heap: &TimerHeap) 
     object.ring(Here { shared, heap });
 }
 
-/// A runtime ends: what is set there goes off on the default runtime. No goroutine is left that could set more.
+/// A runtime ends: what is set there goes off on the default runtime. No goroutine is left that could set more, but an
+/// alarm that is going off might: it finds the heap closed.
 pub(crate) fn rescue(shared: &Shared) {
     for p in shared.all_ps() {
-        let first_ns = p.timers.next_ns();
-        if first_ns == u64::MAX {
+        let left = p.timers.close();
+        if left.is_empty() {
             continue;
         }
         match default_runtime() {
             Ok(runtime) => {
-                p.timers.move_to(&runtime.shared().p(0).timers);
-                super::announce(runtime.shared(), true, first_ns);
+                runtime.shared().p(0).timers.adopt(left);
+                super::announce(runtime.shared(), true, 0);
             }
-            Err(e) => eprintln!("mungo: timers are lost, the default runtime cannot be started: {e}"),
+            Err(e) => say_lost(&e),
         }
     }
+}
+
+#[cold]
+fn say_lost(e: &io::Error) {
+    eprintln!("mungo: timers are lost: the default runtime cannot be started: {e}");
 }

@@ -10,14 +10,14 @@
 //! Rejected: a timing wheel, which is cheaper to fill and either late or busy when sparse; timers that are left in the
 //! heap when they are cancelled (Go's), because a node may be gone then.
 
-use crate::lock::Lock;
+use crate::lock::{Guard, Lock};
 use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, GPtr, TOKEN_EMPTY, TOKEN_PARKED};
 use crate::sched::shared::Shared;
 use std::cell::Cell;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{
-    AtomicPtr, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -119,6 +119,8 @@ pub(crate) struct TimerHeap {
     /// The first entry's time; `u64::MAX`: none. Written under the lock.
     next_ns: AtomicU64,
     entries: Lock<Vec<Entry>>,
+    /// Its runtime has ended, and nobody looks here any more. Written under the lock.
+    closed: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -150,7 +152,11 @@ impl Entry {
 
 impl TimerHeap {
     pub(crate) fn new() -> TimerHeap {
-        TimerHeap { next_ns: AtomicU64::new(u64::MAX), entries: Lock::new(Vec::new()) }
+        TimerHeap {
+            next_ns: AtomicU64::new(u64::MAX),
+            entries: Lock::new(Vec::new()),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// When the first timer is due; `u64::MAX`: there is none.
@@ -160,18 +166,19 @@ impl TimerHeap {
         self.next_ns.load(SeqCst)
     }
 
-    /// Adds a timer; `true`: it is the first now.
+    /// Adds a timer; `true`: it is the first now. `None`: it was not added, the runtime has ended.
     ///
     /// # Safety
     /// The node stays where it is until it fired or was cancelled.
-    pub(crate) unsafe fn add(&self, node: &Node) -> bool {
+    pub(crate) unsafe fn add(&self, node: &Node) -> Option<bool> {
         let mut entries = self.entries.lock();
+        if self.closed.load(Relaxed) {
+            return None;
+        }
         // ORDERING: Release the node to `cancel`.
         node.heap.store(std::ptr::from_ref(self).cast_mut(), Release);
-        self.insert_locked(
-            &mut entries,
-            Entry { when_ns: node.when_ns(), who: std::ptr::from_ref(node) as usize | NODE },
-        )
+        let who = std::ptr::from_ref(node) as usize | NODE;
+        Some(self.insert_locked(&mut entries, Entry { when_ns: node.when_ns(), who }))
     }
 
     /// Adds the wake-up of a goroutine that nobody else will wake; `true`: it is the first now.
@@ -230,15 +237,33 @@ impl TimerHeap {
             return;
         }
         let mut from = self.entries.lock();
-        let mut to = other.entries.lock();
+        other.adopt_from(&mut from);
+        self.publish(&from);
+    }
+
+    /// The runtime ends: takes no more timers. Returns those that are left, for [`adopt`](Self::adopt); until then
+    /// `cancel` waits for them.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        let entries = self.entries.lock();
+        self.closed.store(true, Relaxed);
+        Closed { heap: self, entries }
+    }
+
+    /// Takes over the timers of a heap of another runtime.
+    pub(crate) fn adopt(&self, mut closed: Closed<'_>) {
+        self.adopt_from(&mut closed.entries);
+        closed.heap.publish(&closed.entries);
+    }
+
+    fn adopt_from(&self, from: &mut Vec<Entry>) {
+        let mut entries = self.entries.lock();
         for entry in from.drain(..) {
             if let Who::Node(node) = entry.who() {
                 // ORDERING: as in `add`; both locks are held.
-                node.heap.store(std::ptr::from_ref(other).cast_mut(), Release);
+                node.heap.store(std::ptr::from_ref(self).cast_mut(), Release);
             }
-            other.insert_locked(&mut to, entry);
+            self.insert_locked(&mut entries, entry);
         }
-        self.publish(&from);
     }
 
     fn publish(&self, entries: &[Entry]) {
@@ -247,6 +272,18 @@ impl TimerHeap {
             // ORDERING: SeqCst: see `time::announce`.
             self.next_ns.store(first, SeqCst);
         }
+    }
+}
+
+/// The timers of a runtime that ended, locked.
+pub(crate) struct Closed<'a> {
+    heap: &'a TimerHeap,
+    entries: Guard<'a, Vec<Entry>>,
+}
+
+impl Closed<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 }
 

@@ -129,7 +129,7 @@ pub(crate) fn wait_until(running: Running, reason: WaitReason, deadline_ns: u64,
 unsafe fn start(running: &Running, node: &Node) {
     // SAFETY: by the caller.
     let first = unsafe { running.p().timers.add(node) };
-    announce(running.shared(), first, node.when_ns());
+    announce(running.shared(), first.expect("a runtime with goroutines"), node.when_ns());
 }
 
 /// A timer was added: wakes who must know.

@@ -45,7 +45,7 @@ pub(super) struct Core {
 struct State {
     /// When it is due; `None`: not active.
     when_ns: Option<u64>,
-    /// 0: once.
+    /// 0: it goes off once.
     period_ns: u64,
     /// Alarms that went off too late to be called off, and do not count.
     stale: u32,
@@ -111,7 +111,8 @@ impl Alarmed for Core {
         let Some(when_ns) = state.when_ns.take() else { return };
         // Under the lock, so that `stop` comes before or after. If the last value is still there, this one is lost.
         _ = self.tx.try_send(Instant::now());
-        if let Some(missed) = clock::now_ns().saturating_sub(when_ns).checked_div(state.period_ns) {
+        let late_ns = clock::now_ns().saturating_sub(when_ns);
+        if let Some(missed) = late_ns.checked_div(state.period_ns) {
             // A beat that was missed does not come later: the next one is in the future, in step with the first.
             let next_ns = when_ns.saturating_add(state.period_ns.saturating_mul(missed + 1));
             state.when_ns = Some(next_ns);
