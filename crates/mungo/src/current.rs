@@ -158,8 +158,10 @@ impl Running {
     #[inline]
     pub(crate) unsafe fn retrieve(g: &'static G) -> Running {
         let m = g.m.load(Relaxed);
-        // SAFETY: the M that runs this goroutine, which has been in the runtime since, so its P is its own.
-        Running { g, m, p: unsafe { (*m).p.load(Relaxed) } }
+        // SAFETY: the M that runs this goroutine. It has been in the runtime since, so its P is its own, even if the
+        // monitor has just laid its hand on it: then it is put back.
+        let p = unsafe { &*m }.p().expect("in the runtime with a P");
+        Running { g, m, p }
     }
 
     /// Suspends if the time slice is over.
