@@ -36,7 +36,7 @@
 //! | [`bounded(0)`](bounded) | none: from hand to hand | for a receiver | for a sender |
 //! | [`unbounded()`](unbounded) | what memory holds | never | while it is empty |
 //! | [`after`], [`at`], [`tick`] | the time | – | for the clock |
-//! | [`never`] | none | – | for ever |
+//! | [`never`](fn@never) | none | – | for ever |
 //!
 //! **Disconnection.** When the last [`Sender`] is dropped, or one of them [closes](Sender::close) the channel,
 //! receivers get what is left and then an error. When the last [`Receiver`] is dropped, what is left is dropped, and

@@ -82,7 +82,7 @@ impl<'a> SelectedOperation<'a> {
 }
 
 impl SelectedOperation<'_> {
-    /// The index that [`Select::send`] or [`Select::recv`] returned.
+    /// The index that [`Select::send`](super::Select::send) or [`Select::recv`](super::Select::recv) returned.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -105,7 +105,7 @@ impl SelectedOperation<'_> {
     /// The value, if the channel is disconnected.
     ///
     /// # Panics
-    /// If `sender` is not the one that was given to [`Select::send`].
+    /// If `sender` is not the one that was given to [`Select::send`](super::Select::send).
     ///
     /// ```
     /// use mungo::chan::{Select, SendError, bounded};
@@ -133,7 +133,7 @@ impl SelectedOperation<'_> {
     /// The channel is empty and disconnected.
     ///
     /// # Panics
-    /// If `receiver` is not the one that was given to [`Select::recv`].
+    /// If `receiver` is not the one that was given to [`Select::recv`](super::Select::recv).
     ///
     /// ```
     /// use mungo::chan::{RecvError, Select, bounded};
