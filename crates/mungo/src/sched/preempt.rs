@@ -19,6 +19,7 @@ use super::bound;
 use super::g::G;
 use super::m::M;
 use crate::current;
+use crate::sys::signal::call_previous;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -98,18 +99,8 @@ fn holds_a_lock(context: *mut c_void) -> bool {
 
 /// Calls the handler that the program had before.
 fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let Some(previous) = INSTALLED.get().map(|i| i.previous) else { return };
-    // SAFETY: the program's own handler, called the way it asked for.
-    unsafe {
-        match previous.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => {} // SIGURG is ignored by default
-            f if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-                std::mem::transmute::<usize, extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)>(f)(
-                    signal, info, context,
-                );
-            }
-            f => std::mem::transmute::<usize, extern "C" fn(c_int)>(f)(signal),
-        }
+    if let Some(installed) = INSTALLED.get() {
+        call_previous(&installed.previous, signal, info, context); // if there is none: SIGURG is ignored by default
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::guard::Mapping;
 use crate::current;
+use crate::sys::signal::call_previous;
 use std::ffi::{c_int, c_void};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
@@ -88,23 +89,14 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
 
 /// Passes the fault on to whoever handled it before us.
 fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let previous = PREVIOUS.get().filter(|p| !matches!(p.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN));
-    // SAFETY: the handler that the process had, called the way it asked for.
+    if PREVIOUS.get().is_some_and(|previous| call_previous(previous, signal, info, context)) {
+        return;
+    }
+    // SAFETY: the default action, when the faulting instruction runs again.
     unsafe {
-        match previous {
-            Some(p) if p.sa_flags & libc::SA_SIGINFO != 0 => {
-                std::mem::transmute::<usize, extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)>(
-                    p.sa_sigaction,
-                )(signal, info, context);
-            }
-            Some(p) => std::mem::transmute::<usize, extern "C" fn(c_int)>(p.sa_sigaction)(signal),
-            None => {
-                // The default action, when the faulting instruction runs again.
-                let mut default: libc::sigaction = MaybeUninit::zeroed().assume_init();
-                default.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &default, std::ptr::null_mut());
-            }
-        }
+        let mut default: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        default.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &default, std::ptr::null_mut());
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod futex;
+pub(crate) mod signal;
 
 /// Asks for the cache line at this address; it need not exist.
 #[inline(always)]
