@@ -18,8 +18,13 @@ use std::sync::atomic::{
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
-/// TUNED: guess; critical sections here are tens of nanoseconds.
-const SPINS: u32 = 100;
+/// A look costs the holder a cache miss, so there is a pause between two. The longer it is, the more the holder gets
+/// done with the guarded lines in its cache: who spins hard gets its turn after each of the other's.
+/// TUNED: four senders and four receivers on one channel and two CPUs: 112 ns a message with 1 `PAUSE` between looks,
+/// 65 with 4, 36 with 10, 26 with 30, 24 with 50, 22 with 100.
+const PAUSES: u32 = 40;
+/// Looks before it sleeps.
+const LOOKS: u32 = 16;
 
 /// A lock alone, for those who keep themselves from being preempted, and know what it guards.
 pub(crate) struct RawLock(AtomicU32);
@@ -45,11 +50,11 @@ impl RawLock {
 
     #[cold]
     fn lock_slow(&self) {
-        for _ in 0..SPINS {
+        for _ in 0..LOOKS {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
             if self.0.load(Relaxed) == FREE && self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
                 return;
             }
-            std::hint::spin_loop();
         }
         // ORDERING: as in `lock`. Whoever sleeps leaves CONTENDED behind, so that each unlock wakes one.
         while self.0.swap(CONTENDED, Acquire) != FREE {

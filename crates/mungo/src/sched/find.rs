@@ -4,6 +4,7 @@ use super::g::{G, GPtr};
 use super::m::M;
 use super::p::{P, PREEMPT, RETIRE};
 use super::shared::Shared;
+use super::thief::Take;
 use crate::sys::clock;
 use crate::time;
 use std::ptr::null_mut;
@@ -12,9 +13,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// The global queue comes first at every so many ticks, so that two goroutines that respawn each other cannot
 /// keep a P from it. Go's number.
 const GLOBAL_EVERY: u32 = 61;
-/// Rounds over all Ps before a thief gives up; `runnext` only in the last.
-const STEAL_ROUNDS: usize = 4;
-
 /// A goroutine to run, and whether it inherits the time slice.
 pub(crate) type Found = (GPtr, bool);
 
@@ -64,14 +62,21 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
             release_p(m, p);
             return None;
         }
-        if let Some(found) = look(m, p) {
-            if m.is_spinning() {
-                stop_spinning_with_work(m);
+        match look(m, p) {
+            Look::Found(found) => {
+                m.thief.rest();
+                if m.is_spinning() {
+                    stop_spinning_with_work(m);
+                }
+                return Some(found);
             }
-            return Some(found);
-        }
-        if let Some(found) = go_idle(m, p) {
-            return found;
+            Look::Soon => m.thief.nap(),
+            Look::Nothing => {
+                m.thief.rest();
+                if let Some(found) = go_idle(m, p) {
+                    return found;
+                }
+            }
         }
     }
 }
@@ -97,8 +102,16 @@ fn obey(m: &'static M, p: &'static P) -> bool {
     true
 }
 
+/// What a look at all sources came to.
+enum Look {
+    Found(Found),
+    /// Somebody is next in line elsewhere, and will run there any moment, or be stolen.
+    Soon,
+    Nothing,
+}
+
 /// All sources once.
-fn look(m: &'static M, p: &'static P) -> Option<Found> {
+fn look(m: &'static M, p: &'static P) -> Look {
     let shared: &Shared = m.shared();
     if time::is_turn(p) {
         time::run_due(p, shared, &p.timers);
@@ -112,48 +125,50 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
             // SAFETY: as above.
             unsafe { p.core() }.global_tick = p.tick.load(Relaxed);
         }
-        return Some((g, false));
+        return Look::Found((g, false));
     }
     if let Some((g, inherit)) = p.runq.pop() {
-        return Some((own(g), inherit));
+        return Look::Found((own(g), inherit));
     }
     if let Some(g) = shared.take_global(p, true) {
-        return Some((g, false));
+        return Look::Found((g, false));
     }
     if m.is_spinning() || shared.counts.start_spinning(shared.procs()) {
         m.set_spinning(true);
         return steal(m, p);
     }
-    None
+    Look::Nothing
 }
 
-/// Half of somebody's ring, from a random start; in the last round timers and `runnext` too.
-fn steal(m: &'static M, p: &'static P) -> Option<Found> {
+/// Half of somebody's ring, or the due timers of somebody, from a random start; as the thief's patience allows.
+fn steal(m: &'static M, p: &'static P) -> Look {
     let shared: &Shared = m.shared();
     // Those too that shall retire: their owner may not come to it for long.
     let n = shared.all_ps().count() as u64;
-    for round in 0..STEAL_ROUNDS {
-        let last = round + 1 == STEAL_ROUNDS;
-        let start = m.random();
-        for i in 0..n {
-            let victim = shared.p((start.wrapping_add(i) % n) as u32);
-            if victim.id == p.id {
-                continue;
-            }
-            if last && timer_is_due(victim) {
-                time::run_due(p, shared, &victim.timers);
-                if let Some((g, inherit)) = p.runq.pop() {
-                    return Some((own(g), inherit));
-                }
-            }
-            p.counters.steal_attempts.add(1);
-            if let Some(g) = victim.runq.steal_into(&p.runq, last) {
-                p.counters.steals.add(1);
-                return Some((own(g), false));
+    let start = m.random();
+    let mut left_alone = false;
+    for i in 0..n {
+        let victim = shared.p((start.wrapping_add(i) % n) as u32);
+        if victim.id == p.id {
+            continue;
+        }
+        if timer_is_due(victim) {
+            time::run_due(p, shared, &victim.timers);
+            if let Some((g, inherit)) = p.runq.pop() {
+                return Look::Found((own(g), inherit));
             }
         }
+        let take = m.thief.judge(victim);
+        p.counters.steal_attempts.add(1);
+        if take != Take::Nothing
+            && let Some(g) = victim.runq.steal_into(&p.runq, take == Take::NextToo)
+        {
+            p.counters.steals.add(1);
+            return Look::Found((own(g), false));
+        }
+        left_alone |= !victim.runq.is_empty();
     }
-    None
+    if m.thief.stays(left_alone) { Look::Soon } else { Look::Nothing }
 }
 
 /// A spinning M found work: if it was the last to look, somebody else must, should there be more.

@@ -7,6 +7,7 @@
 use super::g::G;
 use super::p::P;
 use super::shared::Shared;
+use super::thief::Thief;
 use super::ticket::Ticket;
 use crate::lock::Lock;
 use crate::stack::tls;
@@ -44,6 +45,8 @@ pub(crate) struct M {
     own_tp: Cell<usize>,
     loaded_tp: Cell<usize>,
     rng: Cell<u64>,
+    /// This thread only.
+    pub(crate) thief: Thief,
     /// Held by the monitor while it tries to take the P, and by this thread when it finds the P gone.
     pub(crate) retake: Lock<()>,
     /// Its goroutine lost the P by `retake` or by `Ticket::release`, and has not got one since.
@@ -77,6 +80,7 @@ impl M {
             own_tp: Cell::new(0),
             loaded_tp: Cell::new(0),
             rng: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(id) << 32 | 1)),
+            thief: Thief::new(),
             retake: Lock::new(()),
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
