@@ -149,11 +149,37 @@ fn start_worker(shared: &Arc<Shared>, p: Option<&'static P>, spinning: bool) -> 
 }
 
 /// Timers of this thread are not to be late by the usual 50 µs.
-/// WHY NOT a short slice of the kernel's scheduler too (`sched_setattr`): it also bounds the credit that a sleeper
-/// gathers. Measured with two threads that spin on two CPUs: the 90th percentile of a wake-up went from 18 to 800 µs.
 fn wake_on_time() {
     // SAFETY: a setting of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+/// The monitor runs for some microseconds at a time, and is needed most when every CPU computes. A short slice lets it
+/// run ahead of a thread that has just begun its own (Linux 6.12; older ones ignore it). A better nice value helps too,
+/// and is refused to most users, which does no harm. A program that is not scheduled as usual is left alone.
+///
+/// TUNED: eight goroutines that compute on two CPUs, one that sleeps for 1 ms: 90th and 99th percentile of its lateness
+/// 3.0 and 4.9 ms without, 1.0 and 3.8 with the slice, 0.6 and 3.0 with both; 1.9 and 3.9 if the workers had it too.
+fn run_ahead_of_those_that_compute() {
+    const SLICE_NS: u64 = 100_000;
+    const NICER: i32 = 10;
+    // SAFETY: settings of the calling thread; the structure is what the kernel expects.
+    unsafe {
+        if libc::sched_getscheduler(0) != libc::SCHED_OTHER {
+            return;
+        }
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        let mut attr: libc::sched_attr = std::mem::zeroed();
+        attr.size = size_of::<libc::sched_attr>() as u32;
+        attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64; // not for the workers that it starts
+        attr.sched_runtime = SLICE_NS;
+        for nice in [nice - NICER, nice] {
+            attr.sched_nice = nice.max(-20);
+            if libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 {
+                return;
+            }
+        }
+    }
 }
 
 impl Shared {
@@ -201,6 +227,7 @@ struct State {
 
 fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
     wake_on_time();
+    run_ahead_of_those_that_compute();
     let mut state = State {
         quota,
         watch: Watch::default(),
