@@ -7,9 +7,18 @@ use common::{child, runtime, wait_until};
 use mungo::{Builder, Runtime, go, park, yield_now};
 use std::io::ErrorKind;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-children!(no_threads_at_all, few_threads, many_bound_goroutines, little_memory);
+children!(
+    no_threads_at_all,
+    few_threads,
+    many_bound_goroutines,
+    little_memory,
+    at_the_limit_of_processes,
+    stopped
+);
 
 /// The child `name` under `strace`, with every `clone3` from the `from`th on refused.
 fn without_threads(name: &str, from: usize) -> Option<child::Ended> {
@@ -75,6 +84,109 @@ fn work_goes_on_with_the_threads_that_there_are() {
         let Some(ended) = without_threads("few_threads", from) else { return };
         assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
     }
+}
+
+/// A user of its own, whom the limit applies to and whose processes are this one alone; or the present one.
+fn limit_processes(n: u64) {
+    const NOBODY_ELSE: u32 = 54_321;
+    // SAFETY: settings of this process, which has one thread.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setgid(NOBODY_ELSE), 0);
+            assert_eq!(libc::setuid(NOBODY_ELSE), 0);
+        }
+        let limit = libc::rlimit { rlim_cur: n, rlim_max: n };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &limit), 0);
+    }
+}
+
+/// More goroutines block their threads than there may be threads, and others compute.
+fn at_the_limit_of_processes() {
+    limit_processes(8);
+    let rt = match Runtime::builder().procs(4).build() {
+        Ok(rt) => rt,
+        Err(e) => return println!("done: this user has many processes, and the refusal is clear: {e}"),
+    };
+    let mut all: Vec<_> = (0..40u64)
+        .map(|i| {
+            rt.spawn(move || {
+                std::thread::sleep(Duration::from_millis(10));
+                i
+            })
+        })
+        .collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..6 {
+        let stop = stop.clone();
+        all.push(rt.spawn(move || {
+            while !stop.load(Relaxed) {}
+            0
+        }));
+    }
+    assert_eq!(rt.spawn(|| 7).join().unwrap(), 7, "behind those that compute");
+    assert!(common::threads() <= 8);
+    stop.store(true, Relaxed);
+    assert_eq!(all.into_iter().map(|h| h.join().unwrap()).sum::<u64>(), 39 * 20);
+    common::end(rt);
+    println!("done");
+}
+
+#[test]
+fn the_limit_of_processes_is_not_the_end() {
+    let ended = child::run("at_the_limit_of_processes");
+    assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
+}
+
+/// Goroutines that compute, sleep, talk and block, until a number of rounds is done by each.
+fn stopped() {
+    const ROUNDS: u64 = 60;
+    let rt = runtime(2);
+    let done: u64 = rt.run(|| {
+        let (tx, rx) = mungo::chan::bounded(0);
+        let all: Vec<_> = (0..12u64)
+            .map(|i| {
+                let tx = tx.clone();
+                go(move || {
+                    for round in 0..ROUNDS {
+                        let (start, pause) = (Instant::now(), Duration::from_millis(1 + i));
+                        match i % 3 {
+                            0 => mungo::sleep(pause),
+                            1 => std::thread::sleep(pause),
+                            _ => while start.elapsed() < pause {},
+                        }
+                        assert!(start.elapsed() >= pause, "early");
+                        tx.send(round).unwrap();
+                    }
+                })
+            })
+            .collect();
+        drop(tx);
+        let sum = rx.iter().map(|_| 1).sum();
+        all.into_iter().for_each(|h| h.join().unwrap());
+        sum
+    });
+    assert_eq!(done, 12 * ROUNDS);
+    common::end(rt);
+    println!("done");
+}
+
+/// The whole process stands still for a while, again and again, in the middle of whatever it does.
+#[test]
+fn a_stopped_process_goes_on_where_it_was() {
+    let stopper = |child: &std::process::Child| {
+        let pid = child.id() as libc::pid_t;
+        for i in 0..12 {
+            std::thread::sleep(Duration::from_millis(10 + i));
+            // SAFETY: signals to the child, which was not waited for.
+            unsafe { libc::kill(pid, libc::SIGSTOP) };
+            std::thread::sleep(Duration::from_millis(25));
+            // SAFETY: as above.
+            unsafe { libc::kill(pid, libc::SIGCONT) };
+        }
+    };
+    let ended = child::finish_while(child::command("stopped"), stopper);
+    ended.assert_success().assert_does_not_say("asleep");
+    assert!(ended.stdout.contains("done"), "{ended:#?}");
 }
 
 /// Each bound goroutine needs a thread, and there are fewer. All threads are bound at times.

@@ -29,9 +29,9 @@ pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
     p.runq.pop().map(|(g, inherit)| (own(g), inherit))
 }
 
-/// Not ahead of a `runnext`, which inherits the slice and so does not advance the tick: the turn comes after it, or when
-/// the slice ends. WHY NOT at once, as in Go: a preempted goroutine from the global queue takes a whole slice, and one
-/// in 61 of those that were just woken waited for that long.
+/// Not ahead of a `runnext`, which inherits the slice and so does not advance the tick: the turn comes after it, or
+/// when the slice ends. WHY NOT at once, as in Go: a preempted goroutine from the global queue takes a whole slice, and
+/// one in 61 of those that were just woken waited for that long.
 #[inline]
 fn global_turn(p: &P) -> bool {
     p.tick.load(Relaxed).is_multiple_of(GLOBAL_EVERY) && !p.runq.has_next()

@@ -245,13 +245,13 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         let calls = shared.monitor.calls.load(Acquire);
         let now = clock::now_ns();
         shared.monitor.coarse_ns.store(now, Relaxed);
-        let mut acted = start_wanted(shared);
+        start_wanted(shared);
         if shared.stopping.load(Relaxed) {
             MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
             crate::time::alarm::rescue(shared);
             return;
         }
-        acted |= state.watch.look(shared, now);
+        let acted = state.watch.look(shared, now);
         if now >= state.next_chores_ns {
             state.next_chores_ns = now + SECOND_NS;
             state.chores(shared, now);
@@ -306,17 +306,15 @@ fn all_idle(shared: &Shared) -> bool {
 }
 
 /// Starts the threads that Ps wait for.
-fn start_wanted(shared: &Arc<Shared>) -> bool {
-    let mut any = false;
+fn start_wanted(shared: &Arc<Shared>) {
     loop {
         let next = shared.synced.lock().wanted.pop();
-        let Some((p, spinning)) = next else { return any };
-        any = true;
+        let Some((p, spinning)) = next else { return };
         if shared.stopping.load(Relaxed) || start_worker(shared, Some(p), spinning).is_err() {
             // Go on with what there is: the P's goroutines wait in the global queue for the other Ms.
             shared.monitor.failed_starts.fetch_add(1, Relaxed);
             shared.strand(shared.synced.lock(), p, spinning);
-            return any;
+            return;
         }
     }
 }

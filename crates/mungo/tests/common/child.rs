@@ -106,7 +106,13 @@ pub(crate) fn is_test_child(name: &str) -> bool {
 }
 
 #[track_caller]
-pub(crate) fn finish(mut command: Command) -> Ended {
+pub(crate) fn finish(command: Command) -> Ended {
+    finish_while(command, |_| ())
+}
+
+/// Runs a child to its end; `treat` does something to it after its start.
+#[track_caller]
+pub(crate) fn finish_while(mut command: Command, treat: impl FnOnce(&std::process::Child)) -> Ended {
     let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -123,6 +129,7 @@ pub(crate) fn finish(mut command: Command) -> Ended {
         })
     }
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    treat(&child);
     let mut killed = false;
     let status = loop {
         match child.try_wait().expect("a child") {
