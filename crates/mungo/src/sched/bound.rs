@@ -112,9 +112,14 @@ pub(crate) fn owes_ticket(m: &M) -> bool {
 /// `false` if the monitor let it run without a P.
 pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
     g.bound.store(std::ptr::from_ref(m).cast_mut(), Relaxed);
-    if m.ticket.wait() == Wait::Queue {
-        m.shared().push_global_one(g.into());
-        m.shared().wake_one();
+    m.cpu.store(this_cpu(), Relaxed);
+    let entry = (m.ticket.wait() == Wait::Queue).then_some(g.into());
+    match m.take_parting() {
+        Some(p) => m.shared().pass_on(p, entry, m.cpu.load(Relaxed)),
+        None => {
+            entry.into_iter().for_each(|g| m.shared().push_global_one(g));
+            m.shared().wake_one();
+        }
     }
     m.sleep(None);
     if !accept_p(m) {
@@ -124,6 +129,11 @@ pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
     }
     unbind_unless_locked(g);
     true
+}
+
+fn this_cpu() -> u32 {
+    // SAFETY: no memory involved; safe in a signal handler.
+    unsafe { libc::sched_getcpu() as u32 }
 }
 
 /// No queue holds the goroutine, so it is bound only if it asked for it.

@@ -46,6 +46,34 @@ impl GList {
         Some(g)
     }
 
+    pub(crate) fn first(&self) -> Option<GPtr> {
+        GPtr::new(self.head)
+    }
+
+    /// Takes out the first one that is `wanted`, if it is among the first `looks`.
+    pub(crate) fn take_near(&mut self, looks: u32, wanted: impl Fn(&G) -> bool) -> Option<GPtr> {
+        let mut before: *mut G = null_mut();
+        let mut at = self.first()?;
+        for _ in 0..looks {
+            let next = at.link.get();
+            if wanted(&at) {
+                // SAFETY: the list's goroutines are ours.
+                match unsafe { before.as_ref() } {
+                    None => return self.pop(),
+                    Some(before) => before.link.set(next),
+                }
+                if next.is_null() {
+                    self.tail = before;
+                }
+                self.len -= 1;
+                return Some(at);
+            }
+            before = at.as_ptr();
+            at = GPtr::new(next)?;
+        }
+        None
+    }
+
     /// Takes out the first one that is `wanted`; the others keep their order. Looks at all of them.
     pub(crate) fn take_first(&mut self, wanted: impl Fn(&G) -> bool) -> Option<GPtr> {
         let mut found = None;

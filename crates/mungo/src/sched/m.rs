@@ -52,6 +52,11 @@ pub(crate) struct M {
     /// Its goroutine lost the P by `retake` or by `Ticket::release`, and has not got one since.
     pub(crate) stray: AtomicBool,
     pub(crate) ticket: Ticket,
+    /// The P that the monitor took from its goroutine, for the preemption handler to pass on. Written by the monitor;
+    /// whoever swaps it out owns the P.
+    pub(crate) parting: AtomicPtr<P>,
+    /// The CPU that it last went to sleep on in the handler. Written by this thread.
+    pub(crate) cpu: AtomicU32,
     /// It sleeps in `sleep`. Written by this thread.
     pub(crate) asleep: AtomicBool,
     /// It sleeps in the preemption handler, holding a goroutine in the middle of its code. Written by this thread.
@@ -84,6 +89,8 @@ impl M {
             retake: Lock::new(()),
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
+            parting: AtomicPtr::new(null_mut()),
+            cpu: AtomicU32::new(u32::MAX),
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
             doomed: Cell::new(false),
@@ -186,6 +193,12 @@ impl M {
             p.m.store(null_mut(), Relaxed);
         }
         self.p.store(null_mut(), Relaxed);
+    }
+
+    /// The P that the monitor left here, if nobody took it yet. It belongs to the caller then.
+    pub(crate) fn take_parting(&self) -> Option<&'static P> {
+        // SAFETY: Ps live as long as the runtime. ORDERING: Acquire pairs with the Release in `Watch::retake`.
+        unsafe { self.parting.swap(null_mut(), Acquire).as_ref() }
     }
 
     // ORDERING: `in_runtime` is written by this thread alone. The compiler fences keep the order towards signal

@@ -15,7 +15,7 @@ use super::preempt;
 use super::shared::Shared;
 use super::wake::Wake;
 use crate::time::heap::Due;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// An announced blocking call keeps its P so long, as in Go.
 const ANNOUNCED_NS: u64 = 20_000;
@@ -34,6 +34,8 @@ const STUCK_NS: u64 = 20_000_000;
 const COMPUTES_NS: u64 = 300_000;
 /// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
 const STRAY_COMPUTES_NS: u64 = 1_000_000;
+/// So long an interrupted thread has to pass its P on.
+const PARTING_NS: u64 = 200_000;
 /// Clocks of goroutines without a P that are read at each look.
 const STRAYS_PER_LOOK: usize = 32;
 
@@ -55,6 +57,8 @@ pub(super) struct Watch {
     seen: Vec<Seen>,
     /// Ms whose goroutines lost the P.
     strays: Vec<Stray>,
+    /// Ms that were interrupted and have to pass a P on, and since when.
+    parting: Vec<(&'static M, u64)>,
     /// A timer is late, and this is when the goroutine that has computed longest has done so long enough; 0: none is.
     ripe_ns: u64,
 }
@@ -88,6 +92,7 @@ impl Watch {
             blocked |= self.look_at(shared, p, at, now);
         }
         self.serve_late_timers(shared, now);
+        self.pass_on_in_their_place(shared, now);
         rescue(shared, now);
         self.look_at_strays(now);
         blocked
@@ -144,14 +149,35 @@ impl Watch {
         counter.add(1);
         let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
         self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
-        if interrupt_it {
-            // First, so that its CPU is free for whoever gets the P; and the monitor may lose its own by waking that
-            // one.
-            interrupt(m);
-        }
         // SAFETY: Ps live as long as the runtime.
-        shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
+        let p: &'static P = unsafe { &*std::ptr::from_ref(p) };
+        if !interrupt_it {
+            shared.hand_off(p);
+            return true;
+        }
+        // ORDERING: Release the P to whoever takes it: `M::take_parting`.
+        m.parting.store(std::ptr::from_ref(p).cast_mut(), Release);
+        if interrupt(m) && p.flags.load(Relaxed) & RETIRE == 0 {
+            self.parting.push((m, now));
+        } else if let Some(p) = m.take_parting() {
+            // It just began to sleep and keeps its peace; or the P retires, which is not for a signal handler.
+            shared.hand_off(p);
+        }
         true
+    }
+
+    /// A thread that was interrupted and has no CPU cannot pass its P on.
+    fn pass_on_in_their_place(&mut self, shared: &Shared, now: u64) {
+        self.parting.retain(|(m, since)| {
+            if m.parting.load(Relaxed).is_null() {
+                return false;
+            }
+            let late = now - since >= PARTING_NS;
+            if late {
+                m.take_parting().into_iter().for_each(|p| shared.hand_off(p));
+            }
+            !late
+        });
     }
 
     /// All Ps compute and a timer is due: its goroutine goes next on the P that has computed longest.
@@ -207,7 +233,7 @@ impl Watch {
             if cpu == stray.cpu_ns {
                 stray.awake_since_cpu_ns = cpu;
             } else if cpu.saturating_sub(stray.awake_since_cpu_ns) > COMPUTES_NS {
-                interrupt(stray.m);
+                _ = interrupt(stray.m);
             }
             (stray.at_ns, stray.cpu_ns) = (now, cpu);
         }
@@ -216,12 +242,14 @@ impl Watch {
 
     /// When to look at the timers: when the first one is due and a little more, or when somebody can make room for it.
     pub(super) fn next_timer_look_ns(&self, shared: &Shared) -> u64 {
-        shared.next_timer_ns().saturating_add(LATE_TIMER_NS).max(self.ripe_ns)
+        let timer = shared.next_timer_ns().saturating_add(LATE_TIMER_NS).max(self.ripe_ns);
+        self.parting.iter().fold(timer, |first, (_, since)| first.min(since + PARTING_NS))
     }
 
     /// Whether there is a reason to look again within a millisecond.
     pub(super) fn is_concerned(&self, shared: &Shared) -> bool {
         !self.strays.is_empty()
+            || !self.parting.is_empty()
             || (shared.counts.idle_ps() < shared.procs()
                 && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
     }
@@ -250,10 +278,13 @@ fn announced(m: &M) -> bool {
 }
 
 /// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.
-fn interrupt(m: &M) {
-    if !thread_sleeps(m) {
+/// Returns whether it was sent.
+fn interrupt(m: &M) -> bool {
+    let sent = !thread_sleeps(m);
+    if sent {
         preempt::interrupt(m);
     }
+    sent
 }
 
 /// Lets preempted goroutines run on without a P: one of them may hold the lock that a worker waits for.
