@@ -23,6 +23,8 @@ mod current;
 #[cfg(not(loom))]
 mod debug_env;
 #[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
 mod goroutine;
 #[cfg(not(loom))]
 mod info;
