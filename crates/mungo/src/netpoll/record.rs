@@ -4,8 +4,8 @@
 //! and its generation tells. Even if it did not, the worst would be a try in vain (see `readiness.rs`).
 
 use super::epoll::{PECULIAR, READABLE, WRITABLE};
+use super::poller::{poller, wake_task};
 use super::readiness::{Fired, Readiness, Seen};
-use super::{Poller, poller};
 use crate::lock::Lock;
 use std::cell::Cell;
 use std::io;
@@ -72,7 +72,7 @@ impl Fired {
     /// Wakes them, by a goroutine or a plain thread.
     pub(crate) fn wake(self) {
         self.popped.wake();
-        super::wake_task(self.waker);
+        wake_task(self.waker);
     }
 }
 
@@ -183,7 +183,7 @@ impl Record {
 
     #[cold]
     fn register_slow(&'static self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let poller: &Poller = poller()?;
+        let poller = poller()?;
         let _changing = self.changing.lock();
         if !self.registered.load(Relaxed) {
             poller.epoll.add(fd, self.token())?;
