@@ -10,6 +10,7 @@ use super::m::M;
 use super::p::P;
 use super::ticket::{Dequeued, Wait};
 use crate::current::Running;
+use crate::sys::this_cpu;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -115,7 +116,7 @@ pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
     m.cpu.store(this_cpu(), Relaxed);
     let entry = (m.ticket.wait() == Wait::Queue).then_some(g.into());
     match m.take_parting() {
-        Some(p) => m.shared().pass_on(p, entry, m.cpu.load(Relaxed)),
+        Some(p) => m.shared().pass_on(p, entry),
         None => {
             entry.into_iter().for_each(|g| m.shared().push_global_one(g));
             m.shared().wake_one();
@@ -129,11 +130,6 @@ pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
     }
     unbind_unless_locked(g);
     true
-}
-
-fn this_cpu() -> u32 {
-    // SAFETY: no memory involved; safe in a signal handler.
-    unsafe { libc::sched_getcpu() as u32 }
 }
 
 /// No queue holds the goroutine, so it is bound only if it asked for it.

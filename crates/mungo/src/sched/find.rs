@@ -8,7 +8,7 @@ use super::p::{P, PREEMPT, RETIRE};
 use super::shared::Shared;
 use super::thief::Take;
 use crate::netpoll::{self, Watching};
-use crate::sys::clock;
+use crate::sys::{clock, this_cpu};
 use crate::time;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -379,6 +379,7 @@ fn join_sleepers(m: &'static M, first_timer_ns: u64, watching: bool) -> Option<u
     if shared.stopping.load(Relaxed) {
         return None;
     }
+    m.cpu.store(this_cpu(), Relaxed);
     match watching {
         true => synced.idle_ms.insert(0, m), // the last to be called for something else
         false => synced.idle_ms.push(m),

@@ -57,7 +57,7 @@ pub(crate) struct M {
     /// The P that the monitor took from its goroutine, for the preemption handler to pass on. Written by the monitor;
     /// whoever swaps it out owns the P.
     pub(crate) parting: AtomicPtr<P>,
-    /// The CPU that it last went to sleep on in the handler. Written by this thread.
+    /// The CPU that it last went to sleep on. Written by this thread.
     pub(crate) cpu: AtomicU32,
     /// It sleeps in `sleep`. Written by this thread.
     pub(crate) asleep: AtomicBool,

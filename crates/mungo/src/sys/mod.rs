@@ -19,6 +19,12 @@ pub(crate) fn prefetch(address: usize) {
     let _ = address;
 }
 
+/// The CPU that the thread is on, or was a moment ago.
+pub(crate) fn this_cpu() -> u32 {
+    // SAFETY: no memory involved; safe in a signal handler.
+    unsafe { libc::sched_getcpu() as u32 }
+}
+
 /// The page size; asked once.
 pub(crate) fn page_size() -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
