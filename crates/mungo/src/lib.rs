@@ -21,6 +21,8 @@ mod cpus;
 #[cfg(not(loom))]
 mod current;
 #[cfg(not(loom))]
+pub mod debug;
+#[cfg(not(loom))]
 mod debug_env;
 #[cfg(not(loom))]
 mod goroutine;

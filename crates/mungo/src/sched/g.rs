@@ -177,7 +177,8 @@ impl G {
         }
         self.join.store(NO_JOINER, Relaxed);
         self.token.store(TOKEN_EMPTY, Relaxed);
-        self.refs.store(2, Relaxed);
+        // ORDERING: Release what was written above to `GRef::try_new`.
+        self.refs.store(2, Release);
         self.state.make_active();
     }
 
@@ -246,6 +247,15 @@ impl G {
         self.saved_sp.set(&raw const marker as usize - SP_SLACK);
         // SAFETY: `entry::main` set it, and this is the G's own stack.
         unsafe { self.suspender.get().assume_init().suspend(why) }
+    }
+
+    /// Where the switch left its registers, on its stack.
+    ///
+    /// To be asked by who holds it while it is suspended.
+    pub(crate) fn suspended_sp(&self) -> Option<usize> {
+        let low = self.saved_sp.get();
+        // SAFETY: started, since it was suspended.
+        unsafe { (*self.coro.get()).assume_init_ref() }.lowest_word_in(low..low + SP_SLACK)
     }
 
     #[inline]
@@ -384,6 +394,13 @@ impl GRef {
     pub(crate) fn new(g: &G) -> GRef {
         g.refs.fetch_add(1, Relaxed);
         GRef(g.into())
+    }
+
+    /// A handle to a G that may be nobody's: then `None`. With one it stays the same goroutine.
+    pub(crate) fn try_new(g: &G) -> Option<GRef> {
+        // ORDERING: Acquire pairs with the Release in `prepare`.
+        g.refs.fetch_update(Acquire, Relaxed, |n| (n > 0).then(|| n + 1)).ok()?;
+        Some(GRef(g.into()))
     }
 
     pub(crate) fn ptr(&self) -> GPtr {

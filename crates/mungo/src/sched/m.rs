@@ -53,6 +53,8 @@ pub(crate) struct M {
     pub(crate) asleep: AtomicBool,
     /// It sleeps in the preemption handler, holding a goroutine in the middle of its code. Written by this thread.
     pub(crate) in_handler: AtomicBool,
+    /// Where its goroutine was interrupted; valid while `in_handler`.
+    pub(crate) interrupted: crate::debug::stacks::Interrupted,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
 }
@@ -82,6 +84,7 @@ impl M {
             ticket: Ticket::new(),
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
+            interrupted: Default::default(),
             doomed: Cell::new(false),
         }
     }

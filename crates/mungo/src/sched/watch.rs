@@ -298,7 +298,7 @@ fn thread_cpu_ns(m: &M) -> Option<u64> {
 }
 
 /// The kernel's word: sleeping or waiting for a disk, rather than runnable.
-fn thread_sleeps(m: &M) -> bool {
+pub(crate) fn thread_sleeps(m: &M) -> bool {
     use std::io::Read;
     let mut text = [0u8; 128];
     let path = format!("/proc/self/task/{}/stat", m.tid.load(Relaxed));

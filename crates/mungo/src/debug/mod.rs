@@ -1,0 +1,35 @@
+//! What all goroutines do right now: dumps, leaks, and lines about the scheduler.
+//!
+//! * [`dump`] lists every goroutine with its state and its stack; `kill -QUIT` prints the same (see [`sigquit`]).
+//! * [`leaked`] lists goroutines that nobody can wake any more.
+//! * `MUNGO_DEBUG=schedtrace=1000` prints a line about the scheduler every so many milliseconds, as Go does;
+//!   `scheddetail=1` adds a line for each P, M and goroutine.
+//!
+//! Nothing here costs anything until it is called.
+
+mod collect;
+mod dump;
+pub(crate) mod schedtrace;
+pub(crate) mod sigquit;
+pub(crate) mod stacks;
+
+pub use dump::{Dump, DumpOptions, Frame, GoroutineDump, Stack, State};
+
+/// All goroutines of all runtimes of this process, with their stacks, in the limits of [`DumpOptions`].
+///
+/// The program goes on meanwhile: each goroutine is seen at some moment of the call, not all at the same one.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::bounded::<()>(0);
+/// let waiting = mungo::go(move || rx.recv());
+/// let waits = |d: &mungo::debug::Dump| {
+///     d.goroutines().iter().any(|g| g.state.to_string() == "chan receive")
+/// };
+/// while !waits(&mungo::debug::dump()) {}
+/// println!("{}", mungo::debug::dump());
+/// drop(tx);
+/// assert!(waiting.join().unwrap().is_err());
+/// ```
+pub fn dump() -> Dump {
+    DumpOptions::new().dump()
+}
