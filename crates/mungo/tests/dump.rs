@@ -140,8 +140,7 @@ fn known_places() {
             let g = find(&dump, name).unwrap();
             assert!(has_frame(g, function), "{g:#?}");
             assert!(g.waited.is_some() && g.spawned_at.file().ends_with("dump.rs"), "{g:#?}");
-            assert!(!has_frame(g, "sched::entry") && !has_frame(g, "catch_unwind"), "{g:#?}");
-            assert!(!g.stack.frames[0].function.starts_with("corosensei"), "{g:#?}");
+            assert!(!has_frame(g, "catch_unwind") && !has_frame(g, "switch_yield"), "{g:#?}");
         }
         let spinner = find(&dump, "spinner").unwrap();
         assert!(matches!(spinner.state, State::Running | State::Preempted | State::Runnable), "{spinner:#?}");
@@ -149,7 +148,8 @@ fn known_places() {
         assert!(dump.to_string().contains("7 goroutines [chan receive, "), "equal ones are grouped: {dump}");
         let own = find(&dump, "main").unwrap();
         assert_eq!(own.state, State::Syscall, "it waits for the dump: {own:#?}");
-        assert!(has_frame(own, "known_places"), "{own:#?}");
+        let here = |file: &String| file.ends_with("tests/dump.rs");
+        assert!(own.stack.frames.iter().any(|f| f.file.as_ref().is_some_and(here)), "{own:#?}");
         stop.store(true, Relaxed);
         std::process::exit(0);
     });
@@ -368,7 +368,7 @@ fn quit_with_a_handler() {
 
 #[test]
 fn a_handler_of_the_program_is_called_and_decides() {
-    child::run("quit_with_a_handler").assert_success().assert_says("SIGQUIT: mungo: 1 goroutines");
+    child::run("quit_with_a_handler").assert_success().assert_says("SIGQUIT: mungo: 1 goroutine\n");
 }
 
 fn quit_ignored() {

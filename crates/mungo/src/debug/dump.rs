@@ -187,7 +187,8 @@ impl fmt::Display for Dump {
             1 => String::new(),
             n => format!(" of {n} runtimes"),
         };
-        writeln!(f, "mungo: {} goroutines{runtimes}", self.alive)?;
+        let plural = if self.alive == 1 { "" } else { "s" };
+        writeln!(f, "mungo: {} goroutine{plural}{runtimes}", self.alive)?;
         for group in groups.iter().take(self.options.groups) {
             writeln!(f)?;
             print_group(f, group)?;

@@ -146,7 +146,8 @@ fn name(address: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     backtrace::resolve(address as *mut c_void, |symbol| {
         // Without the hash at its end.
-        let function = symbol.name().map(|name| format!("{name:#}")).unwrap_or_else(|| format!("{address:#x}"));
+        let name = symbol.name().map(|name| format!("{name:#}"));
+        let function = name.map_or_else(|| format!("{address:#x}"), without_arguments);
         let file = symbol.filename().map(|path| path.display().to_string());
         frames.push(Frame { function, file, line: symbol.lineno() });
     });
@@ -156,26 +157,48 @@ fn name(address: usize) -> Vec<Frame> {
     frames
 }
 
+/// `recv<alloc::vec::Vec<u8>>` as `recv`: line tables have names like that, and they can be very long.
+fn without_arguments(mut name: String) -> String {
+    let mut depth = 0;
+    let open = name.rfind(|c| {
+        depth += i32::from(c == '>') - i32::from(c == '<');
+        depth == 0
+    });
+    if name.ends_with('>') && !name.ends_with("->") && open.is_some_and(|at| at > 0) {
+        name.truncate(open.unwrap_or(name.len()));
+    }
+    name
+}
+
 /// Leaves out how a goroutine is started and how it is switched.
 fn without_runtime(mut frames: Vec<Frame>) -> Vec<Frame> {
-    const SWITCH: [&str; 5] =
-        ["corosensei::", "mungo::sched::", "mungo::current::", "<mungo::sched::", "mungo::stack::"];
-    const START: [&str; 6] = [
-        "std::panic",
-        "core::panic::",
-        "<core::panic::",
-        "std::panicking",
-        "__rust_try",
-        "core::ops::function::",
-    ];
-    if let Some(entry) = frames.iter().position(|f| f.function.starts_with("mungo::sched::entry::")) {
-        let starts = |f: &Frame| START.iter().any(|s| f.function.starts_with(s));
-        let kept = frames[..entry].iter().rposition(|f| !starts(f)).map_or(0, |at| at + 1);
+    if let Some(entry) = frames.iter().position(|f| is_ours(f, "sched/entry.rs")) {
+        let kept = frames[..entry].iter().rposition(|f| !starts_closure(f)).map_or(0, |at| at + 1);
         frames.truncate(kept);
     }
-    let first = frames.iter().position(|f| !SWITCH.iter().any(|s| f.function.starts_with(s)));
+    let switches = |f: &Frame| {
+        let file = f.file.as_deref().unwrap_or_default();
+        file.contains("/corosensei-") || ["sched/", "stack/", "current.rs"].iter().any(|part| is_ours(f, part))
+    };
+    let first = frames.iter().position(|f| !switches(f));
     frames.drain(..first.unwrap_or(0));
     frames
+}
+
+/// It is a function in this part of our own sources. By the file, since names of inlined functions are short in programs
+/// with line tables only.
+fn is_ours(frame: &Frame, part: &str) -> bool {
+    let root = file!().trim_end_matches("debug/stacks/unwind.rs");
+    let file = frame.file.as_deref().unwrap_or_default();
+    file.find(root).is_some_and(|at| file[at + root.len()..].starts_with(part))
+}
+
+/// It is between a goroutine's entry and its closure.
+fn starts_closure(frame: &Frame) -> bool {
+    const LIBRARY: [&str; 4] =
+        ["std/src/panic.rs", "std/src/panicking.rs", "core/src/panic/unwind_safe.rs", "core/src/ops/function.rs"];
+    let file = frame.file.as_deref().unwrap_or_default();
+    frame.function == "__rust_try" || LIBRARY.iter().any(|name| file.ends_with(name))
 }
 
 /// The sorted table of an object's functions.
@@ -276,4 +299,19 @@ unsafe fn module(info: &libc::dl_phdr_info) -> Option<(Module<Vec<u8>>, Table)> 
         at: base + index.start,
     };
     Some((Module::new(String::new(), as_u64(&moved(all)), base as u64, sections), table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_their_last_arguments_only() {
+        let short = |name: &str| without_arguments(name.to_owned());
+        assert_eq!(short("recv<alloc::vec::Vec<u8>>"), "recv");
+        assert_eq!(short("chan::Chan<T>::recv"), "chan::Chan<T>::recv");
+        assert_eq!(short("<core::A<F> as B<()>>::call"), "<core::A<F> as B<()>>::call");
+        assert_eq!(short("<A as B>"), "<A as B>");
+        assert_eq!(short(""), "");
+    }
 }
