@@ -19,6 +19,7 @@ use super::m::M;
 use super::shared::Shared;
 use super::wake::{Wake, WakeState};
 use crate::lock::Lock;
+use crate::metrics::sample::{self, AT_WAKEUP, UNTIMED};
 use crate::scope::ScopeData;
 use crate::stack::Slot;
 use crate::stack::coro::{Coro, Suspender};
@@ -87,6 +88,8 @@ pub(crate) struct G {
     suspender: Cell<MaybeUninit<Suspender<Switch>>>,
     pub(crate) shared: Cell<*const Shared>,
     coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
+    /// When it was queued, if that is timed: see `metrics/sample.rs`. Owner of the G.
+    pub(crate) stamp: Cell<u64>,
     /// Coarse time of the last park or wake-up.
     pub(crate) since_ns: AtomicU64,
     /// Next in the global queue or in a list of free Gs. Owner of the list.
@@ -110,6 +113,8 @@ pub(crate) struct G {
     pub(crate) place: AtomicPtr<Location<'static>>,
     name: Cell<Option<Arc<str>>>,
     pub(crate) class: Cell<Class>,
+    /// How many switches the one that is timed stands for. Owner of the G.
+    pub(crate) stamp_weight: Cell<u64>,
     /// How often `lock_os_thread` was called. Its own.
     pub(crate) lock_depth: Cell<u32>,
 }
@@ -144,6 +149,8 @@ impl G {
             place: AtomicPtr::new(null_mut()),
             reason: AtomicU8::new(WaitReason::None as u8),
             since_ns: AtomicU64::new(0),
+            stamp: Cell::new(UNTIMED),
+            stamp_weight: Cell::new(0),
             trimmed: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             name: Cell::new(None),
@@ -296,7 +303,11 @@ impl G {
     /// A wake-up: to be called exactly once for each park. `Wake::Enqueue`: the caller owns the G now.
     #[inline]
     pub(crate) fn notify(&self) -> Wake {
-        self.state.notify()
+        let wake = self.state.notify();
+        if wake == Wake::Enqueue && self.stamp.get() == AT_WAKEUP {
+            sample::woken(self);
+        }
+        wake
     }
 
     // ---- ahead of a switch ----

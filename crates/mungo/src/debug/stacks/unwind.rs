@@ -195,8 +195,12 @@ fn is_ours(frame: &Frame, part: &str) -> bool {
 
 /// It is between a goroutine's entry and its closure.
 fn starts_closure(frame: &Frame) -> bool {
-    const LIBRARY: [&str; 4] =
-        ["std/src/panic.rs", "std/src/panicking.rs", "core/src/panic/unwind_safe.rs", "core/src/ops/function.rs"];
+    const LIBRARY: [&str; 4] = [
+        "std/src/panic.rs",
+        "std/src/panicking.rs",
+        "core/src/panic/unwind_safe.rs",
+        "core/src/ops/function.rs",
+    ];
     let file = frame.file.as_deref().unwrap_or_default();
     frame.function == "__rust_try" || LIBRARY.iter().any(|name| file.ends_with(name))
 }
