@@ -113,6 +113,6 @@ fn write_times(times: &Histogram, family: &mut prometheus_client::encoding::Metr
     let mut buckets: Vec<(f64, u64)> =
         times.octaves(SHORTEST_BITS, LONGEST_BITS).map(|(ns, n)| (seconds(ns), n)).collect();
     let counted: u64 = buckets.iter().map(|(_, n)| n).sum();
-    buckets.push((f64::MAX, times.count() - counted)); // "+Inf"
+    buckets.push((f64::INFINITY, times.count() - counted));
     family.encode_histogram::<NoLabelSet>(times.sum().as_secs_f64(), times.count(), &buckets, None)
 }
