@@ -20,9 +20,11 @@ use std::time::Duration;
 
 /// Runs `f` on a plain thread: the calling one, or one that is made for it.
 pub(super) fn on_a_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
-    if crate::current::g().is_none() {
-        return f();
-    }
+    if crate::current::g().is_none() { f() } else { on_a_new_thread(f) }
+}
+
+/// On a thread that has nothing to do with the caller's stack.
+pub(super) fn on_a_new_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     crate::blocking(|| {
         std::thread::scope(|scope| {
             let made = std::thread::Builder::new().name("mungo-dump".into()).spawn_scoped(scope, f);
@@ -125,7 +127,8 @@ fn on_thread(g: &GRef, m: Option<&M>, capture: &mut Capture) -> State {
     };
     if capture.preempted(m, g) {
         State::Preempted
-    } else if crate::sched::watch::thread_sleeps(m) && capture.blocked(m, g) {
+    } else if crate::sched::watch::thread_sleeps(m) {
+        capture.blocked(m, g);
         State::Syscall
     } else {
         capture.running(m, g);

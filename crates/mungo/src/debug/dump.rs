@@ -110,6 +110,12 @@ pub struct GoroutineDump {
     pub stack: Arc<Stack>,
 }
 
+impl fmt::Display for GoroutineDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print_group(f, &[self])
+    }
+}
+
 /// The stack of a goroutine, the innermost call first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -9,11 +9,13 @@
 
 mod collect;
 mod dump;
+mod leaked;
 pub(crate) mod schedtrace;
 pub(crate) mod sigquit;
 pub(crate) mod stacks;
 
 pub use dump::{Dump, DumpOptions, Frame, GoroutineDump, Stack, State};
+pub use leaked::{ChannelInfo, Leaked, leaked};
 
 /// All goroutines of all runtimes of this process, with their stacks, in the limits of [`DumpOptions`].
 ///

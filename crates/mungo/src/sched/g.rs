@@ -95,6 +95,9 @@ pub(crate) struct G {
     /// Next in the global queue or in a list of free Gs. Owner of the list.
     pub(crate) link: Cell<*mut G>,
     pub(crate) join: AtomicUsize,
+    /// A `chan::waits::Waits` on its stack while it blocks on channels for ever, or null. Valid while its reason is
+    /// one of the channels'. Its own; read by who holds it.
+    pub(crate) waits_on: Cell<*const ()>,
     pub(crate) token: AtomicU32,
     pub(crate) reason: AtomicU8,
     /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
@@ -140,6 +143,7 @@ impl G {
             drop_result: Cell::new(None),
             storage: UnsafeCell::new([MaybeUninit::uninit(); INLINE_WORDS]),
             join: AtomicUsize::new(NO_JOINER),
+            waits_on: Cell::new(std::ptr::null()),
             token: AtomicU32::new(TOKEN_EMPTY),
             bound: AtomicPtr::new(null_mut()),
             lock_depth: Cell::new(0),
@@ -488,6 +492,11 @@ pub(crate) mod pool {
 
     pub(crate) fn give_many(gs: impl Iterator<Item = GPtr>) {
         POOL.lock().free.extend(gs);
+    }
+
+    /// All Gs.
+    pub(crate) fn chunks() -> Vec<&'static [G]> {
+        POOL.lock().chunks.clone()
     }
 
     /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where

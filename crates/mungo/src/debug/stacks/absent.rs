@@ -25,9 +25,7 @@ impl Capture {
         m.in_handler.load(Relaxed)
     }
 
-    pub(crate) fn blocked(&mut self, _: &M, _: &G) -> bool {
-        true
-    }
+    pub(crate) fn blocked(&mut self, _: &M, _: &G) {}
 
     pub(crate) fn running(&mut self, _: &M, _: &G) {}
 }

@@ -4,7 +4,7 @@ use super::Registers;
 use crate::sched::g::G;
 use crate::sched::m::M;
 use crate::sched::preempt;
-use crate::sys::{clock, futex};
+use crate::sys::{clock, futex, task};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -87,20 +87,19 @@ impl Capture {
         true
     }
 
-    /// A goroutine whose thread sleeps in a system call. `false`: it does not.
-    pub(crate) fn blocked(&mut self, m: &M, g: &G) -> bool {
-        let Some((text, registers)) = system_call(m) else {
-            // Some kernels do not tell.
-            self.nothing("its thread sleeps in the kernel");
-            return !text_is_running(m);
+    /// A goroutine whose thread sleeps, in a system call most probably.
+    pub(crate) fn blocked(&mut self, m: &M, g: &G) {
+        let tid = m.tid.load(Relaxed);
+        let Some(found) = task::sleeping(tid) else {
+            return self.nothing("its thread sleeps in the kernel, which does not say where");
         };
         if self.wanted {
-            self.copy_from(registers, g);
-            if system_call(m).is_none_or(|(again, _)| again != text) || !is_on(m, g) {
+            // RBP is not known. Frames that need it are found by other means: see `Tracer::return_of`.
+            self.copy_from(Registers { ip: found.instruction, sp: found.stack_pointer, bp: 0 }, g);
+            if task::sleeping(tid).is_none_or(|again| again != found) || !is_on(m, g) {
                 self.nothing("it went on while its stack was copied");
             }
         }
-        true
     }
 
     /// A goroutine that runs: its thread copies the stack itself.
@@ -134,7 +133,9 @@ impl Capture {
         self.missing = None;
         self.words.clear();
         // SAFETY: the handler is done with them, and nobody else makes requests.
-        self.words.extend_from_slice(unsafe { &(&*REQUEST.words.get())[..REQUEST.len.load(Relaxed)] });
+        let words = unsafe { &mut (&mut *REQUEST.words.get())[..REQUEST.len.load(Relaxed)] };
+        self.words.extend_from_slice(words);
+        words.fill(0); // as in `drop`
         REQUEST.state.store(IDLE, Relaxed);
         if !std::ptr::eq(REQUEST.g.load(Relaxed), g) {
             self.nothing("it went on before its stack was copied");
@@ -167,6 +168,15 @@ impl Capture {
     }
 }
 
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // Copies of addresses that `debug::leaked` looks for.
+        self.words.clear();
+        self.words.resize(WORDS, 0);
+        std::hint::black_box(&self.words); // although it is never read again
+    }
+}
+
 /// What is copied of a stack.
 fn part(sp: usize, base: usize) -> Range<usize> {
     let low = sp & !(size_of::<usize>() - 1);
@@ -175,23 +185,6 @@ fn part(sp: usize, base: usize) -> Range<usize> {
 
 fn is_on(m: &M, g: &G) -> bool {
     std::ptr::eq(m.g.load(Relaxed), g)
-}
-
-/// What the kernel says of a thread that sleeps in a system call: its line, and where it is. RBP is not in it: frames
-/// that need it end the trace.
-fn system_call(m: &M) -> Option<(String, Registers)> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", m.tid.load(Relaxed))).ok()?;
-    let mut words = text
-        .split_whitespace()
-        .rev()
-        .map(|word| word.strip_prefix("0x").and_then(|digits| usize::from_str_radix(digits, 16).ok()));
-    let (ip, sp) = (words.next()??, words.next()??);
-    Some((text, Registers { ip, sp, bp: 0 }))
-}
-
-fn text_is_running(m: &M) -> bool {
-    let path = format!("/proc/self/task/{}/syscall", m.tid.load(Relaxed));
-    std::fs::read_to_string(path).is_ok_and(|text| text.starts_with("running"))
 }
 
 const IDLE: u32 = 0;

@@ -86,7 +86,7 @@ impl Tracer {
                     addresses.push(at.ip);
                 }
                 // The first frame of a goroutine leads to the stack of its thread, which is not in the copy.
-                // It has a frame pointer, and that of a blocked thread is not known (see `capture::system_call`).
+                // It has a frame pointer, and that of a blocked thread is not known (see `Capture::blocked`).
                 Ok(None)
                     if state.bp() == 0
                         && let Some(found) = self.return_of(at.ip, state.sp() as usize) =>
