@@ -56,7 +56,7 @@ fn verdicts(names: &[&str]) -> Vec<bool> {
     names.iter().map(|name| find(&leaks, name).unwrap().unreachable).collect()
 }
 
-/// Seed of many leaks: the sender that would end the loop is the loop's own.
+/// The source of many leaks: the sender that would end the loop is the loop's own.
 fn keeps_its_own_sender() {
     common::runtime(2).run(|| {
         elsewhere(|| {
@@ -267,8 +267,8 @@ fn waits_with_a_deadline_are_no_leaks() {
     child::run("deadlines").assert_success();
 }
 
-/// The first pitfall of the seed: a goroutine needs a way to exit. With a context it has one; until that is cancelled it
-/// is a suspect, if its context is alive.
+/// The best-known pitfall: a goroutine needs a way to exit. With a context it has one; until that is cancelled it is a
+/// suspect.
 fn pitfalls() {
     common::runtime(2).run(|| {
         let (ctx, cancel) = Context::background().with_cancel();

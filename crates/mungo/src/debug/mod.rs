@@ -1,11 +1,16 @@
 //! What all goroutines do right now: dumps, leaks, and lines about the scheduler.
 //!
-//! * [`dump`] lists every goroutine with its state and its stack; `kill -QUIT` prints the same (see [`sigquit`]).
+//! * [`dump`] lists every goroutine with its state, its stack and where it was spawned.
+//! * `kill -QUIT`, or Ctrl-\\ on a terminal, prints the same on stderr, and then the process dies of the signal, as it
+//!   would have without mungo. If the program had a handler for SIGQUIT before its first runtime, that one is called
+//!   too, and the process goes on. `MUNGO_DEBUG=sigquit=continue` prints and goes on, `sigquit=off` leaves the signal
+//!   alone.
 //! * [`leaked`] lists goroutines that nobody can wake any more.
 //! * `MUNGO_DEBUG=schedtrace=1000` prints a line about the scheduler every so many milliseconds, as Go does;
 //!   `scheddetail=1` adds a line for each P, M and goroutine.
 //!
-//! Nothing here costs anything until it is called.
+//! Nothing here costs anything until it is called. Stacks need the feature `backtrace`, which is on by default, on x86-64
+//! Linux; without it dumps have everything else.
 
 mod collect;
 mod dump;

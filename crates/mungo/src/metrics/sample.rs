@@ -1,7 +1,7 @@
 //! Which switches are timed.
 //!
-//! Reading the clock at each switch would cost as much as the switch, so about one a millisecond on each P is timed, and
-//! counts for all since the last one: where switches are rare, each is. Which one is left to chance, so that no
+//! Reading the clock at each switch would cost as much as the switch, so about one a millisecond on each P is timed,
+//! and counts for all since the last one: where switches are rare, each is. Which one is left to chance, so that no
 //! goroutine can be out of step. The goroutine of a timed switch is timed on its way too: it remembers when it was
 //! queued next (`G::stamp`), and whoever runs it then notes how long that was.
 //!

@@ -263,6 +263,7 @@ impl G {
     /// Where the switch left its registers, on its stack.
     ///
     /// To be asked by who holds it while it is suspended.
+    #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
         let low = self.saved_sp.get();
         // SAFETY: started, since it was suspended.

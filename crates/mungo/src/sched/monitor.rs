@@ -41,8 +41,8 @@ const WORKER_STACK: usize = 256 << 10;
 /// Threads of all runtimes of the process; the deadlock detector compares.
 pub(super) static RUNTIME_THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// What monitors sleep on: words that outlive their runtimes, for signal handlers. Two runtimes may share one: then both
-/// wake up.
+/// What monitors sleep on: words that outlive their runtimes, for signal handlers. Two runtimes may share one: then
+/// both wake up.
 static BELLS: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// Runtimes that were ever made, and monitors that run.
 static STARTED: AtomicU32 = AtomicU32::new(0);

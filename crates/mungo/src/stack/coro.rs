@@ -41,6 +41,7 @@ impl<Y: 'static> Coro<Y> {
     ///
     /// corosensei does not say where a suspended coroutine's stack pointer is, but holds it. Who knows a part of the
     /// stack where nothing else that it holds can point to can find it.
+    #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     pub(crate) fn lowest_word_in(&self, range: Range<usize>) -> Option<usize> {
         let words = std::ptr::from_ref(self).cast::<usize>();
         // SAFETY: `self` is made of words, all of them initialised: the bounds of the stack, two pointers into it, a

@@ -50,7 +50,7 @@ impl Interrupted {
     }
 
     /// Where, and a number for this time.
-    #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
+    #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     fn read(&self) -> (u32, Registers) {
         let [ip, sp, bp] = [0, 1, 2].map(|i| self.registers[i].load(Relaxed));
         (self.count.load(Relaxed), Registers { ip, sp, bp })

@@ -185,8 +185,8 @@ fn without_runtime(mut frames: Vec<Frame>) -> Vec<Frame> {
     frames
 }
 
-/// It is a function in this part of our own sources. By the file, since names of inlined functions are short in programs
-/// with line tables only.
+/// It is a function in this part of our own sources. By the file, since names of inlined functions are short in
+/// programs with line tables only.
 fn is_ours(frame: &Frame, part: &str) -> bool {
     let root = file!().trim_end_matches("debug/stacks/unwind.rs");
     let file = frame.file.as_deref().unwrap_or_default();
@@ -226,7 +226,9 @@ impl Table {
         let target = to.wrapping_add_signed(i32::from_le_bytes(distance) as isize);
         match [a, b] {
             // `call [rip + distance]`: by way of the object's table of imported functions.
-            [0xff, 0x15] if target % 8 == 0 && self.readable.iter().any(|part| part.contains(&target)) => {
+            [0xff, 0x15]
+                if target.is_multiple_of(8) && self.readable.iter().any(|part| part.contains(&target)) =>
+            {
                 // SAFETY: an aligned word of the loaded object.
                 Some(unsafe { (target as *const usize).read() })
             }
