@@ -9,8 +9,8 @@
 //! * `MUNGO_DEBUG=schedtrace=1000` prints a line about the scheduler every so many milliseconds, as Go does;
 //!   `scheddetail=1` adds a line for each P, M and goroutine.
 //!
-//! Nothing here costs anything until it is called. Stacks need the feature `backtrace`, which is on by default, on x86-64
-//! Linux; without it dumps have everything else.
+//! Nothing here costs anything until it is called. Stacks need the feature `backtrace`, which is on by default, and
+//! x86-64 Linux; elsewhere dumps have everything but the stacks.
 
 mod collect;
 mod dump;
