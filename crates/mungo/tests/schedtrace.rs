@@ -55,7 +55,8 @@ fn a_line_per_period_in_gos_format_even_when_idle() {
         assert_eq!(field(line, "gomaxprocs"), 2);
         assert!(field(line, "idleprocs") <= 2 && field(line, "threads") >= 1, "{line}");
         let queues = line.split(['[', ']']).nth(1).unwrap();
-        assert!(queues.split(' ').map(|n| n.parse::<u32>().unwrap()).count() == 2, "{line}");
+        let lengths: Vec<u32> = queues.split(' ').map(|n| n.parse().unwrap()).collect();
+        assert_eq!(lengths.len(), 2, "{line}");
     }
     let last = lines.last().unwrap();
     assert_eq!(

@@ -8,6 +8,7 @@
 
 use super::dump::{Dump, DumpOptions, GoroutineDump, State};
 use super::stacks::{Capture, Tracer};
+use crate::current::NoPreempt;
 use crate::sched::g::{G, GRef};
 use crate::sched::m::M;
 use crate::sched::monitor;
@@ -18,26 +19,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Runs `f` on a plain thread: the calling one, or one that is made for it.
-pub(super) fn on_a_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
-    if crate::current::g().is_none() { f() } else { on_a_new_thread(f) }
-}
-
-/// On a thread that has nothing to do with the caller's stack.
-pub(super) fn on_a_new_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+/// Runs `f` on a thread that is made for it. `None`: the system refused it.
+pub(super) fn on_a_new_thread<R: Send>(f: impl FnOnce() -> R + Send) -> Option<R> {
     crate::blocking(|| {
         std::thread::scope(|scope| {
-            let made = std::thread::Builder::new().name("mungo-dump".into()).spawn_scoped(scope, f);
-            made.expect("mungo: a thread to take the dump")
-                .join()
-                .unwrap_or_else(|e| std::panic::resume_unwind(e))
+            let made = std::thread::Builder::new().name("mungo-dump".into()).spawn_scoped(scope, f).ok()?;
+            Some(made.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)))
         })
     })
 }
 
 /// By `debug::dump`, from anywhere.
 pub(super) fn dump(options: &DumpOptions) -> Dump {
-    on_a_thread(|| dump_here(options))
+    if crate::current::g().is_none() {
+        return dump_here(options);
+    }
+    on_a_new_thread(|| dump_here(options)).unwrap_or_else(|| {
+        // Here then, in the runtime, since nobody may preempt us. That is no place for long work.
+        let _in_runtime = NoPreempt::new();
+        dump_here(&options.clone().stacks(false))
+    })
 }
 
 /// On a plain thread.

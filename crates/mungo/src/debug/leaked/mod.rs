@@ -90,7 +90,7 @@ impl fmt::Display for Leaked {
 /// exceptions are a handle that is only in a register of a thread that sleeps in the kernel, or is moved all the
 /// time), and take a `false` for "look at it yourself": an idle worker looks the same as one that was forgotten, and
 /// traces of old handles may be left in memory. It takes a while: about a second for a gigabyte; above four no search
-/// is made.
+/// is made. Without a thread for the search, if the system refuses one, nothing is found.
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,11 +118,12 @@ impl fmt::Display for Leaked {
 pub fn leaked(since: Duration) -> Vec<Leaked> {
     let marker = 0u8;
     let below = &raw const marker as usize;
-    on_a_new_thread(|| {
+    let searched = on_a_new_thread(|| {
         let leaks = search(since, below);
         scrub();
         leaks
-    })
+    });
+    searched.unwrap_or_default()
 }
 
 /// So much of its stack the search may use for notes, which it must not find.
