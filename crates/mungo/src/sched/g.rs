@@ -92,9 +92,9 @@ pub(crate) struct G {
     pub(crate) stamp: Cell<u64>,
     /// Coarse time of the last park or wake-up.
     pub(crate) since_ns: AtomicU64,
+    pub(crate) join: AtomicUsize,
     /// Next in the global queue or in a list of free Gs. Owner of the list.
     pub(crate) link: Cell<*mut G>,
-    pub(crate) join: AtomicUsize,
     /// A `chan::waits::Waits` on its stack while it blocks on channels for ever, or null. Valid while its reason is
     /// one of the channels'. Its own; read by who holds it.
     pub(crate) waits_on: Cell<*const ()>,
