@@ -45,15 +45,40 @@ fn waiting() -> Vec<GoroutineDump> {
     dump.goroutines().iter().filter(|g| g.waited.is_some_and(|waited| waited >= SINCE)).cloned().collect()
 }
 
-/// What is said of `names` when all of them have waited for long enough.
+/// The status of a process that found too little.
+const MISSED: i32 = 3;
+
+/// Checks what is said of `names` when all of them have waited for long enough. Who is taken for leaked and is not is
+/// an error. The other way round the rule allows it: old addresses, left in a dead part of somebody's stack, count too.
+/// Then this process ends with [`MISSED`].
 #[track_caller]
-fn verdicts(names: &[&str]) -> Vec<bool> {
+fn expect(names: &[&str], unreachable: &[bool]) {
     wait_until("all have waited", || {
         let dump = waiting();
         names.iter().all(|name| dump.iter().any(|g| g.name.as_deref() == Some(name)))
     });
     let leaks = leaked(SINCE);
-    names.iter().map(|name| find(&leaks, name).unwrap().unreachable).collect()
+    for (name, expected) in names.iter().zip(unreachable) {
+        let found = find(&leaks, name).expect("at least a suspect");
+        assert!(*expected || !found.unreachable, "it can be reached: {found}");
+        if *expected && !found.unreachable {
+            eprintln!("missed: {found}");
+            std::process::exit(MISSED);
+        }
+    }
+}
+
+/// One of five processes finds everything.
+#[track_caller]
+fn assert_found(child: &str) {
+    for _ in 0..4 {
+        let ended = child::run(child);
+        if ended.status.code() != Some(MISSED) {
+            ended.assert_success();
+            return;
+        }
+    }
+    child::run(child).assert_success();
 }
 
 /// The source of many leaks: the sender that would end the loop is the loop's own.
@@ -70,7 +95,7 @@ fn keeps_its_own_sender() {
                 black_box(rx);
             });
         });
-        assert_eq!(verdicts(&["receives", "sends"]), [true, true]);
+        expect(&["receives", "sends"], &[true, true]);
         let leaks = leaked(SINCE);
         let (receives, sends) = (find(&leaks, "receives").unwrap(), find(&leaks, "sends").unwrap());
         let c = receives.channels[0];
@@ -89,7 +114,7 @@ fn keeps_its_own_sender() {
 
 #[test]
 fn a_goroutine_that_keeps_the_other_side_is_found() {
-    child::run("keeps_its_own_sender").assert_success();
+    assert_found("keeps_its_own_sender");
 }
 
 /// Two that wait for each other, and one that waits for them.
@@ -105,7 +130,7 @@ fn rings() {
             });
             named("c", move || _ = c.recv());
         });
-        assert_eq!(verdicts(&["a", "b", "c"]), [true, true, true]);
+        expect(&["a", "b", "c"], &[true, true, true]);
         std::process::exit(0);
     });
 }
@@ -118,7 +143,7 @@ fn forward(from: &Receiver<u32>, to: &Sender<u32>) {
 
 #[test]
 fn rings_and_those_who_hang_on_them_are_found() {
-    child::run("rings").assert_success();
+    assert_found("rings");
 }
 
 /// Workers of a pool that was forgotten, and of one that was not.
@@ -141,7 +166,7 @@ fn shared_workers() {
                 });
             }
         });
-        assert_eq!(verdicts(&["idle 1", "forgotten 1", "idle 2", "forgotten 2"]), [false, true, false, true]);
+        expect(&["idle 1", "forgotten 1", "idle 2", "forgotten 2"], &[false, true, false, true]);
         drop(alive);
         wait_until("the idle ones have ended", || mungo::num_goroutines() == 3);
         std::process::exit(0);
@@ -150,7 +175,7 @@ fn shared_workers() {
 
 #[test]
 fn idle_workers_are_suspects_only() {
-    child::run("shared_workers").assert_success();
+    assert_found("shared_workers");
 }
 
 static KEPT: OnceLock<Sender<u32>> = OnceLock::new();
@@ -177,7 +202,7 @@ fn never_and_selects() {
                 black_box(tx);
             });
         });
-        assert_eq!(verdicts(&["never", "select", "select with hope"]), [true, true, false]);
+        expect(&["never", "select", "select with hope"], &[true, true, false]);
         KEPT.get().unwrap().send(1).unwrap();
         wait_until("it has ended", || waiting().len() == 2);
         std::process::exit(0);
@@ -186,7 +211,7 @@ fn never_and_selects() {
 
 #[test]
 fn selects_are_leaked_if_all_their_channels_are() {
-    child::run("never_and_selects").assert_success();
+    assert_found("never_and_selects");
 }
 
 /// The other side is on the heap, on a sleeping goroutine's stack, with a plain thread, in a message, in a closure that
@@ -225,7 +250,7 @@ fn held_elsewhere() {
             drop(closure);
         });
         drop(tx);
-        assert_eq!(verdicts(&names), [false; 5]);
+        expect(&names, &[false; 5]);
         black_box((boxed, mailbox));
         std::process::exit(0);
     });
@@ -233,7 +258,7 @@ fn held_elsewhere() {
 
 #[test]
 fn what_somebody_holds_is_not_leaked() {
-    child::run("held_elsewhere").assert_success();
+    assert_found("held_elsewhere");
 }
 
 /// Who will wake up by the clock is not stuck.
@@ -256,7 +281,7 @@ fn deadlines() {
             });
             named("leak", || _ = chan::never::<u32>().recv());
         });
-        assert_eq!(verdicts(&["leak"]), [true]);
+        expect(&["leak"], &[true]);
         assert_eq!(leaked(SINCE).len(), 1);
         std::process::exit(0);
     });
@@ -264,7 +289,7 @@ fn deadlines() {
 
 #[test]
 fn waits_with_a_deadline_are_no_leaks() {
-    child::run("deadlines").assert_success();
+    assert_found("deadlines");
 }
 
 /// The best-known pitfall: a goroutine needs a way to exit. With a context it has one; until that is cancelled it is a
@@ -290,7 +315,7 @@ fn pitfalls() {
                 black_box(tx);
             });
         });
-        assert_eq!(verdicts(&["good", "bad"]), [false, true]);
+        expect(&["good", "bad"], &[false, true]);
         cancel.cancel();
         wait_until("the good one has ended", || mungo::num_goroutines() == 2);
         assert_eq!(leaked(SINCE).len(), 1);
@@ -300,7 +325,7 @@ fn pitfalls() {
 
 #[test]
 fn a_way_to_exit_makes_the_difference() {
-    child::run("pitfalls").assert_success();
+    assert_found("pitfalls");
 }
 
 fn many() {
@@ -326,5 +351,5 @@ fn many() {
 
 #[test]
 fn thousands_of_leaks_are_found() {
-    child::run("many").assert_success();
+    assert_found("many");
 }
