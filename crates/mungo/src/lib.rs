@@ -21,6 +21,8 @@ mod cpus;
 #[cfg(not(loom))]
 mod current;
 #[cfg(not(loom))]
+pub mod debug;
+#[cfg(not(loom))]
 mod debug_env;
 #[cfg(not(loom))]
 pub mod fs;
@@ -64,7 +66,10 @@ mod api {
         Goroutine, GoroutineId, OsThreadGuard, current, lock_os_thread, park, park_timeout, yield_now,
     };
     pub use crate::info::{Info, ThreadLocals};
-    pub use crate::metrics::{Metrics, ProcMetrics};
+    #[cfg(feature = "prometheus")]
+    pub use crate::metrics::prometheus::MetricsCollector;
+    pub use crate::metrics::table::{Metric, MetricValue};
+    pub use crate::metrics::{Histogram, Metrics, ProcMetrics};
     pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
     pub use crate::sched::blocking::blocking;
     pub use crate::sched::reason::WaitReason;

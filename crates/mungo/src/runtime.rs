@@ -75,6 +75,7 @@ impl Runtime {
         crate::current::own_tls(); // decide before the first goroutine asks
         crate::stack::overflow::install();
         crate::sched::preempt::install();
+        crate::debug::sigquit::install();
         crate::sched::blocking::can_retake();
         let shared = Shared::new(config)?;
         monitor::start(&shared, quota)?;

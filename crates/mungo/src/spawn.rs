@@ -121,7 +121,10 @@ impl Spec {
         let core = unsafe { p.core() };
         let g = core.take_g();
         let id = core.new_id(&shared.next_id);
-        p.counters.spawned.add(1);
+        let n = p.counters.spawned.next();
+        if p.sampler.spawns.is_turn(n) {
+            p.sampler.spawned(n, &g);
+        }
         // SAFETY: by the caller; the G is idle and ours.
         let handle = unsafe { self.fill(g, shared, id, f) };
         park::queue_next(p, shared, g);

@@ -16,8 +16,9 @@ use std::sync::atomic::{
 };
 
 /// A channel with values.
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Chan<T> {
+    /// First: handles point to it, which `debug::leaked` looks for.
     pub(super) core: Core,
     /// Under the core's lock.
     buffer: UnsafeCell<Buffer<T>>,

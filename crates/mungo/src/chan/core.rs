@@ -8,6 +8,7 @@
 //! until it has parked: see [`park_running`](crate::sched::park::park_running).
 
 use super::queue::{Ending, Node, Operation, Outcome, Queue, WakeList};
+use super::waits::Waits;
 use crate::current::Running;
 use crate::lock::RawLock;
 use crate::sched::claim::Claim;
@@ -233,7 +234,7 @@ impl Core {
             None => unsafe { locked.receivers.push_back(&node) },
         }
         drop(locked);
-        let outcome = op.wait(entered, WaitReason::ChanRecv, deadline_ns);
+        let outcome = op.wait(entered, WaitReason::ChanRecv, &Waits::Receive(self), deadline_ns);
         if outcome == Outcome::TimedOut {
             self.lock(&Entered::now()).receivers.remove(&node);
         }
@@ -258,7 +259,7 @@ impl Core {
         // SAFETY: the node stays on this frame until it was claimed or removed below.
         unsafe { locked.senders.push_back(&node) };
         drop(locked);
-        let outcome = op.wait(entered, WaitReason::ChanSend, deadline_ns);
+        let outcome = op.wait(entered, WaitReason::ChanSend, &Waits::Send(self), deadline_ns);
         if outcome == Outcome::TimedOut {
             self.lock(&Entered::now()).senders.remove(&node);
         }
@@ -294,7 +295,17 @@ impl Operation {
     }
 
     /// Blocks until somebody won the claim and woke us, or the clock did.
-    pub(super) fn wait(&self, entered: Entered, reason: WaitReason, deadline_ns: u64) -> Outcome {
+    pub(super) fn wait(
+        &self,
+        entered: Entered,
+        reason: WaitReason,
+        on: &Waits<'_>,
+        deadline_ns: u64,
+    ) -> Outcome {
+        if let Some(g) = entered.0 {
+            let on = if deadline_ns == u64::MAX { std::ptr::from_ref(on) } else { std::ptr::null() };
+            g.waits_on.set(on.cast());
+        }
         match entered.into_running() {
             Some(running) if deadline_ns == u64::MAX => park::park_running(running, reason),
             Some(running) => _ = crate::time::wait_until(running, reason, deadline_ns, &self.claim),

@@ -106,6 +106,8 @@ mod sender;
 mod tests;
 #[cfg(not(loom))]
 mod timer;
+#[cfg(not(loom))]
+pub(crate) mod waits;
 
 #[cfg(not(loom))]
 pub use api::*;

@@ -7,6 +7,7 @@
 use super::core::{Entered, Limit};
 use super::error::{RecvTimeoutError, TryRecvError};
 use super::queue::Operation;
+use super::waits::Waits;
 use crate::sched::reason::WaitReason;
 use crate::sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -98,7 +99,7 @@ pub(super) fn sleep_until(deadline_ns: u64) {
     }
     let entered = Entered::now();
     let op = Operation::current(&entered, false);
-    _ = op.wait(entered, WaitReason::ChanRecv, deadline_ns);
+    _ = op.wait(entered, WaitReason::ChanRecv, &Waits::Never, deadline_ns);
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::m::M;
 use super::shared::Shared;
 use super::wake::{Wake, WakeState};
 use crate::lock::Lock;
+use crate::metrics::sample::{self, AT_WAKEUP, UNTIMED};
 use crate::scope::ScopeData;
 use crate::stack::Slot;
 use crate::stack::coro::{Coro, Suspender};
@@ -87,11 +88,16 @@ pub(crate) struct G {
     suspender: Cell<MaybeUninit<Suspender<Switch>>>,
     pub(crate) shared: Cell<*const Shared>,
     coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
+    /// When it was queued, if that is timed: see `metrics/sample.rs`. Owner of the G.
+    pub(crate) stamp: Cell<u64>,
     /// Coarse time of the last park or wake-up.
     pub(crate) since_ns: AtomicU64,
+    pub(crate) join: AtomicUsize,
     /// Next in the global queue or in a list of free Gs. Owner of the list.
     pub(crate) link: Cell<*mut G>,
-    pub(crate) join: AtomicUsize,
+    /// A `chan::waits::Waits` on its stack while it blocks on channels for ever, or null. Valid while its reason is
+    /// one of the channels'. Its own; read by who holds it.
+    pub(crate) waits_on: Cell<*const ()>,
     pub(crate) token: AtomicU32,
     pub(crate) reason: AtomicU8,
     /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
@@ -110,6 +116,8 @@ pub(crate) struct G {
     pub(crate) place: AtomicPtr<Location<'static>>,
     name: Cell<Option<Arc<str>>>,
     pub(crate) class: Cell<Class>,
+    /// How many switches the one that is timed stands for. Owner of the G.
+    pub(crate) stamp_weight: Cell<u64>,
     /// How often `lock_os_thread` was called. Its own.
     pub(crate) lock_depth: Cell<u32>,
 }
@@ -135,6 +143,7 @@ impl G {
             drop_result: Cell::new(None),
             storage: UnsafeCell::new([MaybeUninit::uninit(); INLINE_WORDS]),
             join: AtomicUsize::new(NO_JOINER),
+            waits_on: Cell::new(std::ptr::null()),
             token: AtomicU32::new(TOKEN_EMPTY),
             bound: AtomicPtr::new(null_mut()),
             lock_depth: Cell::new(0),
@@ -144,6 +153,8 @@ impl G {
             place: AtomicPtr::new(null_mut()),
             reason: AtomicU8::new(WaitReason::None as u8),
             since_ns: AtomicU64::new(0),
+            stamp: Cell::new(UNTIMED),
+            stamp_weight: Cell::new(0),
             trimmed: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             name: Cell::new(None),
@@ -177,7 +188,8 @@ impl G {
         }
         self.join.store(NO_JOINER, Relaxed);
         self.token.store(TOKEN_EMPTY, Relaxed);
-        self.refs.store(2, Relaxed);
+        // ORDERING: Release what was written above to `GRef::try_new`.
+        self.refs.store(2, Release);
         self.state.make_active();
     }
 
@@ -248,6 +260,16 @@ impl G {
         unsafe { self.suspender.get().assume_init().suspend(why) }
     }
 
+    /// Where the switch left its registers, on its stack.
+    ///
+    /// To be asked by who holds it while it is suspended.
+    #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
+    pub(crate) fn suspended_sp(&self) -> Option<usize> {
+        let low = self.saved_sp.get();
+        // SAFETY: started, since it was suspended.
+        unsafe { (*self.coro.get()).assume_init_ref() }.lowest_word_in(low..low + SP_SLACK)
+    }
+
     #[inline]
     pub(crate) fn slot(&self) -> Option<&Slot> {
         // SAFETY: set before the first run and taken after the end, both by the G's owner, who is asking.
@@ -286,7 +308,11 @@ impl G {
     /// A wake-up: to be called exactly once for each park. `Wake::Enqueue`: the caller owns the G now.
     #[inline]
     pub(crate) fn notify(&self) -> Wake {
-        self.state.notify()
+        let wake = self.state.notify();
+        if wake == Wake::Enqueue && self.stamp.get() == AT_WAKEUP {
+            sample::woken(self);
+        }
+        wake
     }
 
     // ---- ahead of a switch ----
@@ -386,6 +412,13 @@ impl GRef {
         GRef(g.into())
     }
 
+    /// A handle to a G that may be nobody's: then `None`. With one it stays the same goroutine.
+    pub(crate) fn try_new(g: &G) -> Option<GRef> {
+        // ORDERING: Acquire pairs with the Release in `prepare`.
+        g.refs.fetch_update(Acquire, Relaxed, |n| (n > 0).then(|| n + 1)).ok()?;
+        Some(GRef(g.into()))
+    }
+
     pub(crate) fn ptr(&self) -> GPtr {
         self.0
     }
@@ -460,6 +493,11 @@ pub(crate) mod pool {
 
     pub(crate) fn give_many(gs: impl Iterator<Item = GPtr>) {
         POOL.lock().free.extend(gs);
+    }
+
+    /// All Gs.
+    pub(crate) fn chunks() -> Vec<&'static [G]> {
+        POOL.lock().chunks.clone()
     }
 
     /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where

@@ -65,6 +65,8 @@ pub(crate) struct M {
     pub(crate) in_handler: AtomicBool,
     /// It sleeps in the netpoller. Written by this thread.
     polling: AtomicBool,
+    /// Where its goroutine was interrupted; valid while `in_handler`.
+    pub(crate) interrupted: crate::debug::stacks::Interrupted,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
 }
@@ -98,6 +100,7 @@ impl M {
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
             polling: AtomicBool::new(false),
+            interrupted: Default::default(),
             doomed: Cell::new(false),
         }
     }

@@ -10,6 +10,8 @@ use super::shared::Shared;
 use super::watch::Watch;
 use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
+use crate::debug::schedtrace::SchedTrace;
+use crate::debug::sigquit;
 use crate::lock::Lock;
 use crate::netpoll;
 use crate::stack::overflow::AltStack;
@@ -40,6 +42,26 @@ const WORKER_STACK: usize = 256 << 10;
 /// Threads of all runtimes of the process; the deadlock detector compares.
 pub(super) static RUNTIME_THREADS: AtomicU32 = AtomicU32::new(0);
 
+/// What monitors sleep on: words that outlive their runtimes, for signal handlers. Two runtimes may share one: then
+/// both wake up.
+static BELLS: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+/// Runtimes that were ever made, and monitors that run.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+static RUNNING: AtomicU32 = AtomicU32::new(0);
+
+/// Signal handlers: calls all monitors. `false`: there is none.
+pub(crate) fn ring_all() -> bool {
+    let used = BELLS.len().min(STARTED.load(Relaxed) as usize);
+    BELLS[..used].iter().for_each(ring);
+    RUNNING.load(Relaxed) != 0
+}
+
+fn ring(bell: &AtomicU32) {
+    // ORDERING: Release what the caller wants seen.
+    bell.fetch_add(1, Release);
+    futex::wake(bell, u32::MAX);
+}
+
 /// The runtimes whose monitor runs.
 static MONITORED: Lock<Vec<Arc<Shared>>> = Lock::new(Vec::new());
 
@@ -61,10 +83,15 @@ pub(super) fn pass_watch_on() {
     }
 }
 
+/// The runtimes that there are.
+pub(crate) fn runtimes() -> Vec<Arc<Shared>> {
+    MONITORED.lock().clone()
+}
+
 /// The part of the monitor that others talk to.
 pub(crate) struct Monitor {
-    /// Futex; changes with each call.
-    calls: AtomicU32,
+    /// Futex; changes with each call. One of [`BELLS`].
+    calls: &'static AtomicU32,
     asleep: AtomicU32,
     /// Monotonic time at its last look.
     coarse_ns: AtomicU64,
@@ -75,7 +102,7 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new() -> Monitor {
         Monitor {
-            calls: AtomicU32::new(0),
+            calls: &BELLS[STARTED.fetch_add(1, Relaxed) as usize % BELLS.len()],
             asleep: AtomicU32::new(0),
             coarse_ns: AtomicU64::new(clock::now_ns()),
             failed_starts: AtomicU64::new(0),
@@ -90,9 +117,7 @@ impl Monitor {
 
     /// There is something to do at once.
     pub(crate) fn call(&self) {
-        // ORDERING: Release what the caller wants seen.
-        self.calls.fetch_add(1, Release);
-        futex::wake(&self.calls, 1);
+        ring(self.calls);
     }
 
     /// A P left the idle list.
@@ -100,6 +125,7 @@ impl Monitor {
     pub(crate) fn notice_activity(&self) {
         // ORDERING: SeqCst: the P was counted out before; the monitor says "asleep" and counts after.
         if self.asleep.load(SeqCst) != 0 {
+            self.coarse_ns.store(clock::now_ns(), Relaxed); // it was not kept; never in the handler: see `next_look`
             self.call();
         }
     }
@@ -109,13 +135,22 @@ impl Monitor {
 pub(crate) fn start(shared: &Arc<Shared>, quota: Option<QuotaWatch>) -> io::Result<()> {
     start_worker(shared, None, false)?;
     let for_thread = shared.clone();
+    RUNNING.fetch_add(1, Relaxed);
+    MONITORED.lock().push(shared.clone());
     let started = start_thread(shared, "mungo-monitor".into(), move || main(&for_thread, quota));
     if started.is_err() {
+        end_watch(shared);
         // ORDERING: as in `close`.
         shared.closing.store(true, SeqCst);
         shared.stop_if_done();
     }
     started
+}
+
+/// The runtime has no monitor any more.
+fn end_watch(shared: &Arc<Shared>) {
+    RUNNING.fetch_sub(1, Relaxed);
+    MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
 }
 
 /// Starts a counted thread.
@@ -233,6 +268,7 @@ struct State {
     deadlock: deadlock::Suspicion,
     /// Where the next search for stacks to trim goes on.
     trim_cursor: usize,
+    schedtrace: Option<SchedTrace>,
 }
 
 fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
@@ -248,8 +284,8 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         naps: 0,
         deadlock: deadlock::Suspicion::default(),
         trim_cursor: 0,
+        schedtrace: SchedTrace::wanted(),
     };
-    MONITORED.lock().push(shared.clone());
     loop {
         // ORDERING: Acquire pairs with `call`; read before looking, so that no call is missed.
         let calls = shared.monitor.calls.load(Acquire);
@@ -257,17 +293,21 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         shared.monitor.coarse_ns.store(now, Relaxed);
         start_wanted(shared);
         if shared.stopping.load(Relaxed) {
-            MONITORED.lock().retain(|other| !Arc::ptr_eq(other, shared));
+            end_watch(shared);
             crate::time::alarm::rescue(shared);
             return;
         }
+        sigquit::serve();
         let acted = state.watch.look(shared, now);
         if now >= state.next_chores_ns {
             state.next_chores_ns = now + SECOND_NS;
             state.chores(shared, now);
         }
-        let deadline = state.next_look(shared, now, acted);
-        futex::wait(&shared.monitor.calls, calls, Some(deadline));
+        let mut deadline = state.next_look(shared, now, acted);
+        if let Some(trace) = &mut state.schedtrace {
+            deadline = deadline.min(trace.serve(shared, now));
+        }
+        futex::wait(shared.monitor.calls, calls, Some(deadline));
         // ORDERING: as in `notice_activity`; nobody depends on the 0.
         shared.monitor.asleep.store(0, SeqCst);
     }

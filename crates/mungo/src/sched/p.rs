@@ -6,6 +6,7 @@
 use super::g::{self, G, GPtr, pool};
 use super::m::M;
 use super::runq::RunQueue;
+use crate::metrics::sample::Sampler;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
@@ -42,6 +43,7 @@ pub(crate) struct P {
     /// The tick at which timers were run last. Owner.
     pub(crate) timer_tick: Cell<u32>,
     pub(crate) counters: Counters,
+    pub(crate) sampler: Sampler,
     core: UnsafeCell<Core>,
 }
 
@@ -57,7 +59,7 @@ pub(crate) struct Core {
     pub(crate) global_tick: u32,
 }
 
-// SAFETY: `core` and `timer_tick` are used by the P's owner only; the rest is shared by design.
+// SAFETY: `core`, `timer_tick` and the sampler's cells are used by the P's owner only; the rest is shared by design.
 unsafe impl Sync for P {}
 // SAFETY: as above.
 unsafe impl Send for P {}
@@ -89,6 +91,13 @@ impl Counter {
         self.0.store(self.0.load(Relaxed) + n, std::sync::atomic::Ordering::Release);
     }
 
+    /// Adds one and returns the sum.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.add(1);
+        self.0.load(Relaxed)
+    }
+
     pub(crate) fn get(&self) -> u64 {
         // ORDERING: see `add`.
         self.0.load(std::sync::atomic::Ordering::Acquire)
@@ -108,6 +117,7 @@ impl P {
             timers: TimerHeap::new(),
             timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
+            sampler: Sampler::new(),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),

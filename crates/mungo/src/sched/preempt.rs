@@ -19,12 +19,13 @@ use super::bound;
 use super::g::G;
 use super::m::M;
 use crate::current;
+use crate::debug::stacks;
 use crate::sys::signal::call_previous;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Go's choice: ignored by default, rarely used by programs, harmless if spurious.
 pub(crate) const SIGNAL: c_int = libc::SIGURG;
@@ -74,13 +75,16 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
 fn on_goroutine(g: &'static G, context: *mut c_void) {
     // SAFETY: the M that runs this goroutine: it was stored before its thread-locals were loaded.
     let m = unsafe { &*g.m.load(Relaxed) };
+    stacks::on_signal(m, g, context);
     if m.in_runtime.load(Relaxed) != 0 || in_system_call(context) {
         return; // the flag is seen when it leaves the runtime; a blocked call keeps its peace
     }
     m.enter_runtime();
     // With a P it is a signal from outside, or one that came too late.
     if m.p().is_none() && !holds_a_lock(context) {
-        m.in_handler.store(true, Relaxed);
+        m.interrupted.note(context);
+        // ORDERING: Release what was just noted to those who take dumps.
+        m.in_handler.store(true, Release);
         bound::wait_for_p(m, g);
         m.in_handler.store(false, Relaxed);
     }

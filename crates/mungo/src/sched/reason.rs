@@ -1,7 +1,7 @@
 //! Why a goroutine waits: a closed list, one entry per blocking place, read by dumps, traces and metrics.
 
 /// The place where a goroutine is blocked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum WaitReason {

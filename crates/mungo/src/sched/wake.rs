@@ -47,6 +47,10 @@ impl WakeState {
         !matches!(self.0.load(Acquire), IDLE | DEAD)
     }
 
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.load(Acquire) == IDLE
+    }
+
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.0.load(Relaxed), WAITING | INSPECTED)
     }

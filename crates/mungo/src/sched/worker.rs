@@ -8,6 +8,7 @@ use super::p::P;
 use super::park;
 use super::shared::Shared;
 use crate::current;
+use crate::metrics::sample::UNTIMED;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The body of a worker thread. It holds the runtime until the end.
@@ -36,7 +37,11 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
     if !inherit {
         p.next_tick();
     }
-    p.counters.switches.add(1);
+    let switch = p.counters.switches.next();
+    if g.stamp.get() != UNTIMED {
+        p.sampler.started(&g);
+    }
+    let timed_ns = if p.sampler.switches.is_turn(switch) { p.sampler.begin(switch, &g) } else { 0 };
     if !g.started() {
         start(m, p, g);
     }
@@ -51,6 +56,9 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
         current::set(std::ptr::null());
     }
     m.g.store(std::ptr::null_mut(), Relaxed);
+    if timed_ns != 0 {
+        p.sampler.ended(timed_ns, &g, why);
+    }
     // It may have changed while the goroutine ran, or be gone.
     if !g.bound.load(Relaxed).is_null() {
         let next = bound::came_back(m, g, why)?;

@@ -7,6 +7,7 @@ use super::Slot;
 use super::slab::BorrowedSlot;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A suspended or running coroutine that yields `Y`s.
@@ -34,6 +35,19 @@ impl<Y: 'static> Coro<Y> {
         Coro(ManuallyDrop::new(Coroutine::with_stack(stack, move |yielder: &Yielder<(), Y>, ()| {
             entry(Suspender(NonNull::from(yielder)), arg)
         })))
+    }
+
+    /// The lowest address within `range` that is part of its state.
+    ///
+    /// corosensei does not say where a suspended coroutine's stack pointer is, but holds it. Who knows a part of the
+    /// stack where nothing else that it holds can point to can find it.
+    #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
+    pub(crate) fn lowest_word_in(&self, range: Range<usize>) -> Option<usize> {
+        let words = std::ptr::from_ref(self).cast::<usize>();
+        // SAFETY: `self` is made of words, all of them initialised: the bounds of the stack, two pointers into it, a
+        // function.
+        let word = |i| unsafe { words.add(i).read_volatile() };
+        (0..size_of::<Self>() / size_of::<usize>()).map(word).filter(|word| range.contains(word)).min()
     }
 
     /// Runs it until it suspends (`Some`) or ends (`None`).

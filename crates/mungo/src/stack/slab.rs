@@ -175,6 +175,11 @@ impl Slot {
         self.0.as_ptr() as usize + size_of::<Header>() + self.header().colour - self.class().slot_size()
     }
 
+    /// Behind its highest address, the header's.
+    pub(crate) fn end(&self) -> usize {
+        self.limit() + self.class().slot_size()
+    }
+
     pub(crate) fn guard(&self) -> Range<usize> {
         self.limit()..self.limit() + page_size()
     }
@@ -283,10 +288,18 @@ impl Pool {
             }
         }
         let base = mapping.keep() as usize;
+        SLABS.lock().push(base..base + slots * size);
         self.uncarved.push(base..base + slots * size);
         self.mapped += slots;
         Ok(())
     }
+}
+
+/// All slabs of the process; they are never unmapped. Its lock is taken after a pool's.
+static SLABS: Lock<Vec<Range<usize>>> = Lock::new(Vec::new());
+
+pub(crate) fn slabs() -> Vec<Range<usize>> {
+    SLABS.lock().clone()
 }
 
 /// Gives the pages of idle free stacks back to the kernel; called now and then by the monitor.

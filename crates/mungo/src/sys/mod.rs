@@ -5,6 +5,7 @@
 pub(crate) mod clock;
 pub(crate) mod futex;
 pub(crate) mod signal;
+pub(crate) mod task;
 
 /// Asks for the cache line at this address; it need not exist.
 #[inline(always)]

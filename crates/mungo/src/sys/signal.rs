@@ -1,6 +1,7 @@
 //! Signal handlers that stand in front of others.
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 
 /// Calls the handler that was there before ours, the way it asked for. `false`: there was none.
 pub(crate) fn call_previous(
@@ -22,4 +23,18 @@ pub(crate) fn call_previous(
         }
     }
     true
+}
+
+/// The signal's default action: in a handler as soon as it returns, else at once.
+pub(crate) fn die_of(signal: c_int) {
+    // SAFETY: sets the default action, lets the signal in on this thread, and sends it.
+    unsafe {
+        let mut default: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        default.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &default, std::ptr::null_mut());
+        let mut mask: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+        libc::sigaddset(&mut mask, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &mask, std::ptr::null_mut());
+        libc::kill(libc::getpid(), signal);
+    }
 }

@@ -159,6 +159,11 @@ impl TimerHeap {
         }
     }
 
+    /// How many timers there are; takes the lock.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
+
     /// When the first timer is due; `u64::MAX`: there is none.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {

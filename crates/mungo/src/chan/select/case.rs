@@ -58,6 +58,10 @@ impl<'a> Case<'a> {
         }
     }
 
+    pub(in crate::chan) fn is_send(&self) -> bool {
+        matches!(self.kind, Kind::Send(_))
+    }
+
     /// The same operation, for another select.
     pub(super) fn again(&self) -> Case<'a> {
         Case::new(self.kind, self.slot)

@@ -15,6 +15,7 @@ use super::locks::{self, Locks};
 use crate::chan::core::{CAN_RECV, CAN_SEND, Core, Entered, Limit, Locked, Reservation, State, Step};
 use crate::chan::queue::{Ending, Operation, Outcome, Queue};
 use crate::chan::timer;
+use crate::chan::waits::Waits;
 use crate::sched::reason::WaitReason;
 use crate::sys::clock;
 use std::cell::Cell;
@@ -64,7 +65,7 @@ fn run_locked(cases: &[Case<'_>], goal: Goal, biased: bool, limit: Option<Limit>
             }
         }
         drop(locks);
-        let outcome = op.wait(entered, WaitReason::Select, until_ns);
+        let outcome = op.wait(entered, WaitReason::Select, &Waits::Select(cases), until_ns);
         leave(cases, goal);
         match outcome {
             Outcome::TimedOut => {}
@@ -252,7 +253,7 @@ fn nothing_was_ready(cases: &[Case<'_>]) -> bool {
 
 impl Case<'_> {
     #[inline]
-    pub(super) fn core(&self) -> Option<&Core> {
+    pub(in crate::chan) fn core(&self) -> Option<&Core> {
         match &self.kind {
             Kind::Send(core) => Some(core),
             Kind::Recv(port) => port.core(),

@@ -1,10 +1,25 @@
-//! What the scheduler did: counters.
+//! What the scheduler did: counters, gauges, and times.
 
+pub(crate) mod histogram;
+#[cfg(feature = "prometheus")]
+pub(crate) mod prometheus;
+pub(crate) mod sample;
+pub(crate) mod table;
+
+pub use histogram::Histogram;
+
+use self::histogram::Recorder;
 use crate::sched::p::P;
 use crate::sched::shared::Shared;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A snapshot of a runtime's counters, by [`Runtime::metrics`](crate::Runtime::metrics).
+/// A snapshot of what a runtime did, by [`Runtime::metrics`](crate::Runtime::metrics).
+///
+/// The counters are exact. The histograms are estimated: about one switch a millisecond on each P is timed, and counts
+/// for those before it; see [`Histogram`].
+///
+/// [`each`](Metrics::each) lists all of it with names and explanations; with the feature `prometheus`,
+/// `to_prometheus` is the text that a scraper wants.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -28,6 +43,15 @@ pub struct Metrics {
     pub failed_thread_starts: u64,
     /// Goroutines in the global queue.
     pub global_queue: u64,
+    /// Timers that have not fired, goroutines that sleep included.
+    pub timers: u64,
+    /// How long goroutines waited in a run queue.
+    pub queue_wait: Histogram,
+    /// How long goroutines that were woken waited until they ran; part of `queue_wait`.
+    pub wakeup_latency: Histogram,
+    /// How long goroutines ran at a stretch: until they parked, yielded or ended. What was spent blocked in the kernel,
+    /// or interrupted, is in it.
+    pub run_time: Histogram,
     /// The Ps, one by one.
     pub per_proc: Vec<ProcMetrics>,
 }
@@ -56,6 +80,8 @@ pub struct ProcMetrics {
     pub overflows: u64,
     /// Times that it took from the global queue.
     pub global_takes: u64,
+    /// Its timers that have not fired.
+    pub timers: u64,
 }
 
 impl Metrics {
@@ -66,6 +92,7 @@ impl Metrics {
         };
         let finished = shared.sum(|p| &p.counters.finished);
         let goroutines = shared.live();
+        let per_proc: Vec<_> = shared.all_ps().map(ProcMetrics::of).collect();
         Metrics {
             goroutines,
             spawned: finished + goroutines,
@@ -77,9 +104,19 @@ impl Metrics {
             spinning_threads: u64::from(shared.counts.spinning()),
             failed_thread_starts: shared.monitor.failed_starts.load(Relaxed),
             global_queue: shared.global_len() as u64,
-            per_proc: shared.all_ps().map(ProcMetrics::of).collect(),
+            timers: per_proc.iter().map(|p| p.timers).sum(),
+            queue_wait: merged(shared, |p| &p.sampler.queue_wait),
+            wakeup_latency: merged(shared, |p| &p.sampler.wakeup),
+            run_time: merged(shared, |p| &p.sampler.run_time),
+            per_proc,
         }
     }
+}
+
+fn merged(shared: &Shared, of: impl Fn(&P) -> &Recorder) -> Histogram {
+    let mut all = Histogram::default();
+    shared.all_ps().for_each(|p| all.add(of(p)));
+    all
 }
 
 impl ProcMetrics {
@@ -96,6 +133,7 @@ impl ProcMetrics {
             steals: c.steals.get(),
             overflows: c.overflows.get(),
             global_takes: c.global_takes.get(),
+            timers: p.timers.len() as u64,
         }
     }
 }
