@@ -14,6 +14,7 @@ use crate::sched::claim::Claim;
 use crate::sched::g::G;
 use crate::sched::park::{self, Waiter};
 use crate::sched::reason::WaitReason;
+use crate::sched::task::TaskList;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -54,6 +55,29 @@ impl Entered {
         // SAFETY: as in `into_running`, but not dropped.
         let running = self.0.map(|g| ManuallyDrop::new(unsafe { Running::retrieve(g) }));
         f(running.as_deref())
+    }
+
+    /// Wakes tasks, whose wakers are code of others: outside of the runtime if this is its outermost call.
+    #[cold]
+    pub(super) fn wake_tasks(&self, tasks: &mut TaskList) {
+        /// Back in the runtime, also after a panic: `Entered` will leave it.
+        struct Reenter;
+        impl Drop for Reenter {
+            fn drop(&mut self) {
+                Running::enter().map(Running::leak);
+            }
+        }
+        let mut reenter = None;
+        if let Some(g) = self.0
+            // SAFETY: the M that runs this goroutine.
+            && unsafe { &*g.m.load(Relaxed) }.in_runtime.load(Relaxed) == 1
+        {
+            // SAFETY: leaked in `now`, by this goroutine, and leaked again at the end. Nobody has an M or P of before.
+            drop(unsafe { Running::retrieve(g) });
+            reenter = Some(Reenter);
+        }
+        tasks.wake_all();
+        drop(reenter);
     }
 
     /// `None` on a plain thread.
@@ -112,9 +136,12 @@ pub(crate) struct State {
     /// Those who want to know when a receive, or a send, would not block.
     pub(super) recv_watchers: Queue,
     pub(super) send_watchers: Queue,
+    /// Tasks to whom a selected sender without a buffer's place has promised its value: see [`Locked::reserve`].
+    pub(super) engaged: Queue,
     /// Values in the buffer.
     pub(super) len: usize,
-    /// Places promised to senders that were selected and have not sent yet. `len + reserved` is at most the capacity.
+    /// Places promised to senders that were selected and have not sent yet. `len + reserved` is at most the capacity,
+    /// but for what was promised to tasks or came back from them.
     pub(super) reserved: usize,
     /// Nobody will send any more.
     pub(super) closed: bool,
@@ -151,6 +178,7 @@ impl Core {
             receivers: Queue::new(),
             recv_watchers: Queue::new(),
             send_watchers: Queue::new(),
+            engaged: Queue::new(),
             len: 0,
             reserved: 0,
             closed: false,
@@ -360,6 +388,7 @@ impl Locked<'_> {
         let (state, wakes) = self.parts();
         state.senders.claim_all(Ending::Closed, wakes);
         state.receivers.claim_all(Ending::Closed, wakes);
+        state.engaged.claim_all(Ending::Closed, wakes);
     }
 
     /// A sender without a value wants to be selected. `None`: it would block.
@@ -371,7 +400,24 @@ impl Locked<'_> {
             self.reserved += 1;
             return Some(Reservation::Place);
         }
-        self.receivers.claim_first(Ending::Done).map(Reservation::Partner)
+        Some(match self.receivers.claim_first_but_task(Ending::Done)? {
+            Ok(receiver) => Reservation::Partner(receiver),
+            Err(task) => {
+                // SAFETY: linked, so alive.
+                self.engage(unsafe { task.as_ref() });
+                Reservation::Place
+            }
+        })
+    }
+
+    /// A task cannot be a partner, for it may leave while the sender makes its value. It waits apart, so that no second
+    /// sender counts on it, and the sender gets a place: if the task has left by then, the value stays in the buffer.
+    pub(super) fn engage(&mut self, task: &Node) {
+        self.receivers.remove(task);
+        task.engaged.set(true);
+        // SAFETY: armed; its future takes it out before it ends.
+        unsafe { self.engaged.push_back(task) };
+        self.reserved += 1;
     }
 
     /// Keeps the lock, and forgets this proof of it.

@@ -94,6 +94,8 @@ mod core;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+mod future;
+#[cfg(not(loom))]
 mod make;
 mod queue;
 #[cfg(not(loom))]
@@ -102,10 +104,14 @@ mod receiver;
 mod select;
 #[cfg(not(loom))]
 mod sender;
+#[cfg(all(feature = "futures", not(loom)))]
+mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
 mod timer;
+#[cfg(not(loom))]
+mod wait;
 
 #[cfg(not(loom))]
 pub use api::*;
@@ -123,9 +129,12 @@ mod api {
         CloseError, ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
         SendTimeoutError, TryReadyError, TryRecvError, TrySelectError, TrySendError,
     };
+    pub use super::future::{RecvFut, SendFut};
     pub use super::make::{after, at, bounded, never, tick, unbounded};
     pub use super::receiver::{IntoIter, Iter, Receiver, TryIter};
     pub use super::select::{Select, SelectedOperation};
     pub use super::sender::Sender;
+    #[cfg(feature = "futures")]
+    pub use super::stream::{RecvStream, SendSink};
     pub use crate::{select, select_biased};
 }

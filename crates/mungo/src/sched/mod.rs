@@ -32,6 +32,8 @@ pub(crate) mod reason;
 pub(crate) mod runq;
 #[cfg(not(loom))]
 pub(crate) mod shared;
+#[cfg(not(loom))]
+pub(crate) mod task;
 pub(crate) mod ticket;
 pub(crate) mod wake;
 #[cfg(not(loom))]

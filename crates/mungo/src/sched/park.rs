@@ -13,22 +13,31 @@ use super::global::GList;
 use super::monitor;
 use super::p::P;
 use super::shared::Shared;
+use super::task;
 use super::wake::Wake;
 use crate::current::{self, Running};
 use crate::sys::clock;
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI32,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::task::Waker;
 use std::thread::Thread;
 use std::time::Duration;
 
 /// Somebody who waits for one wake-up.
 pub(crate) enum Waiter {
     G(GPtr),
-    Thread { thread: Thread, woken: AtomicBool },
+    Thread {
+        thread: Thread,
+        woken: AtomicBool,
+    },
+    /// A task of an executor, which does not [`wait`](Waiter::wait) but is polled. It lies in its future, or in a box
+    /// that belongs to whoever may wake it; under the lock that guards it, or its owner's.
+    Task(Cell<Option<Waker>>),
 }
 
 /// Plain threads that sleep in a [`Waiter`] and were not woken yet: they will wake nobody. The waker counts
@@ -56,6 +65,7 @@ impl Waiter {
                     std::thread::park();
                 }
             }
+            Waiter::Task(_) => unreachable!("tasks are polled"),
         }
     }
 
@@ -82,6 +92,15 @@ impl Waiter {
                 SLEEPING_THREADS.fetch_add(1, Relaxed);
                 true
             }
+            Waiter::Task(_) => unreachable!("tasks are polled"),
+        }
+    }
+
+    /// The task's waker.
+    pub(crate) fn into_waker(self) -> Option<Waker> {
+        match self {
+            Waiter::Task(waker) => waker.into_inner(),
+            _ => None,
         }
     }
 
@@ -111,6 +130,7 @@ impl Waiter {
                 woken.store(true, Release);
                 thread.unpark();
             }
+            Waiter::Task(waker) => _ = waker.take().map(task::wake),
         }
     }
 }
@@ -182,6 +202,8 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
         {
             ready_on(running.p(), running.shared(), *g, false);
         }
+        // SAFETY: a task's waiter is in a box, which went to us when the goroutine completed.
+        Waiter::Task(_) => _ = unsafe { Box::from_raw(joiner.as_ptr()) }.into_waker().map(task::wake),
         // SAFETY: as above.
         _ => unsafe { Waiter::wake(joiner) },
     }

@@ -37,10 +37,12 @@ pub enum WaitReason {
     ChanRecv,
     /// [`select!`](crate::chan::select!) or [`Select`](crate::chan::Select).
     Select,
+    /// [`block_on`](crate::block_on()): the future is not ready.
+    BlockOn,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 16] = [
+    const ALL: [WaitReason; 17] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -57,6 +59,7 @@ impl WaitReason {
         WaitReason::ChanSend,
         WaitReason::ChanRecv,
         WaitReason::Select,
+        WaitReason::BlockOn,
     ];
 
     pub(crate) fn from_u8(n: u8) -> WaitReason {
@@ -82,6 +85,7 @@ impl WaitReason {
             WaitReason::ChanSend => "chan send",
             WaitReason::ChanRecv => "chan receive",
             WaitReason::Select => "select",
+            WaitReason::BlockOn => "block on",
         }
     }
 }

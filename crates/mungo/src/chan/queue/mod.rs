@@ -10,6 +10,8 @@
 //!   wake it. So its owner may leave when it is neither.
 //! - Whoever wins a claim unlinks the node, does its part, and wakes, once.
 //! - A node whose claim is lost is unlinked by whoever meets it, or by its owner.
+//! - A task's node may leave whenever nobody holds the channel's lock. So its claim is won, its value moved and its
+//!   waker taken under one and the same lock, and nobody keeps a pointer to it.
 //!
 //! Small enough for a model: see `models.rs`.
 
@@ -25,6 +27,8 @@ use std::sync::atomic::AtomicBool;
 use super::core::Entered;
 #[cfg(not(loom))]
 use crate::sched::park::Waiter;
+#[cfg(not(loom))]
+use crate::sched::task::TaskList;
 
 use crate::sched::claim::{Claim, TIMED_OUT};
 use std::cell::Cell;
@@ -99,6 +103,8 @@ pub(crate) struct Node {
     slot: Cell<*mut ()>,
     /// The receiver that waits for the value of this sender without one. Written by the receiver that won the claim.
     partner: Cell<*const Node>,
+    /// It lies in the queue of those to whom a value was promised. Tasks only; under the channel's lock.
+    pub(super) engaged: Cell<bool>,
 }
 
 impl Node {
@@ -111,6 +117,7 @@ impl Node {
             case: Cell::new(0),
             slot: Cell::new(null_mut()),
             partner: Cell::new(null()),
+            engaged: Cell::new(false),
         }
     }
 
@@ -144,6 +151,12 @@ impl Node {
     fn op(&self) -> &Operation {
         // SAFETY: armed; the operation lives on the frame that waits, as long as the node is linked or claimed.
         unsafe { &*self.op.get() }
+    }
+
+    /// Whether a task waits, whose future may be dropped while nobody holds the channel's lock.
+    #[cfg(not(loom))]
+    pub(super) fn is_task(&self) -> bool {
+        matches!(self.op().waiter, Waiter::Task(_))
     }
 
     /// Goes for the claim. `true`: the caller ends this wait, and must wake it.
@@ -262,6 +275,26 @@ impl Queue {
         }
     }
 
+    /// As [`claim_first`](Self::claim_first), but a task is not claimed: it is `Err`, and still in the queue.
+    #[cfg(not(loom))]
+    pub(super) fn claim_first_but_task(
+        &mut self,
+        ending: Ending,
+    ) -> Option<Result<NonNull<Node>, NonNull<Node>>> {
+        loop {
+            // SAFETY: as in `claim_first`.
+            let node = unsafe { self.head.as_ref() }?;
+            if node.is_task() {
+                return Some(Err(node.into()));
+            }
+            let won = node.try_claim(ending);
+            self.unlink(node);
+            if won {
+                return Some(Ok(node.into()));
+            }
+        }
+    }
+
     /// Takes out all, and adds those whose claim was won to `wakes`.
     pub(super) fn claim_all(&mut self, ending: Ending, wakes: &mut WakeList) {
         while let Some(node) = self.claim_first(ending) {
@@ -281,24 +314,38 @@ impl Queue {
     }
 }
 
-/// Nodes whose claim was won, to be woken when the lock is free.
+/// Nodes whose claim was won, to be woken when the lock is free. Of tasks only the wakers: by then their nodes may be
+/// gone.
 #[must_use]
 pub(crate) struct WakeList {
     first: *const Node,
+    #[cfg(not(loom))]
+    tasks: TaskList,
 }
 
 impl WakeList {
     #[inline]
     pub(super) const fn new() -> WakeList {
-        WakeList { first: null() }
+        WakeList {
+            first: null(),
+            #[cfg(not(loom))]
+            tasks: TaskList::new(),
+        }
     }
 
+    #[cfg(not(loom))]
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_null()
+        self.first.is_null() && self.tasks.is_empty()
     }
 
+    /// Under the lock under which the claim was won.
     #[inline]
     pub(super) fn push(&mut self, node: NonNull<Node>) {
+        #[cfg(not(loom))]
+        // SAFETY: claimed and not woken, so alive.
+        if let Waiter::Task(waker) = unsafe { &node.as_ref().op().waiter } {
+            return self.tasks.push(waker.take().expect("a task that waits has a waker"));
+        }
         // SAFETY: claimed and not woken, so alive, and ours.
         unsafe { node.as_ref() }.next.set(self.first);
         self.first = node.as_ptr();
@@ -314,9 +361,13 @@ impl WakeList {
     }
 
     /// Takes over what `other` holds.
+    #[cfg(not(loom))]
     pub(super) fn append(&mut self, mut other: WakeList) {
         while let Some(node) = other.pop() {
             self.push(node);
+        }
+        while let Some(task) = other.tasks.pop() {
+            self.tasks.push(task);
         }
     }
 
@@ -326,6 +377,9 @@ impl WakeList {
         while let Some(node) = self.pop() {
             // SAFETY: won by whoever put it here, and popped once.
             unsafe { Node::wake(node, waker) };
+        }
+        if !self.tasks.is_empty() {
+            waker.wake_tasks(&mut self.tasks);
         }
     }
 }

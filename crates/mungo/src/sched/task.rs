@@ -1,0 +1,118 @@
+//! Tasks of async executors that wait for something of this runtime, and how they are woken.
+//!
+//! A goroutine or thread that waits lies still until it is woken, so wakers reach into its frame. A task does not: its
+//! future may be dropped at any moment. Therefore whoever ends the wait of a task takes its [`Waker`] out while the
+//! future cannot leave, under the lock that both know, and wakes later.
+//!
+//! A waker is code of somebody else: it may allocate, lock, send to a channel, block. Inside the runtime it must not
+//! run, and least of all on an M's own stack. So [`wake`] calls it where that is allowed, and leaves it to a goroutine
+//! where not. The wakers of [`block_on`](crate::block_on) are our own, known by their vtable: they make a goroutine
+//! runnable and nothing else, and are called anywhere.
+
+use super::shared::Shared;
+use crate::block_on;
+use crate::current;
+use crate::spawn::Spec;
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+thread_local! {
+    /// On the threads of a runtime, on their own thread-locals: the runtime.
+    static RUNTIME: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+}
+
+/// By a thread of `shared`, which keeps it to its end: what it calls is inside the runtime.
+pub(super) fn adopt_thread(shared: &Shared) {
+    RUNTIME.set(shared);
+}
+
+/// What the calling thread is, when no goroutine runs on it.
+#[inline(never)]
+fn runtime_of_thread() -> Option<Arc<Shared>> {
+    // SAFETY: set by a thread that holds a count until it ends.
+    RUNTIME.try_with(|shared| unsafe { shared.get().as_ref() }.map(Shared::to_arc)).unwrap_or(None)
+}
+
+/// Wakes a task, from anywhere: inside the runtime, on an M's own stack, on any thread.
+pub(crate) fn wake(waker: Waker) {
+    if block_on::is_own(&waker) {
+        return waker.wake();
+    }
+    match current::g() {
+        // SAFETY: the M that runs this goroutine, or has its thread-locals loaded.
+        Some(g) if unsafe { &*g.m.load(Relaxed) }.in_runtime.load(Relaxed) != 0 => {
+            wake_on_goroutine(None, waker)
+        }
+        Some(_) => waker.wake(),
+        None => match runtime_of_thread() {
+            Some(shared) => wake_on_goroutine(Some(&shared), waker),
+            None => waker.wake(),
+        },
+    }
+}
+
+/// The waker of somebody else, where it must not be called. `None`: on the caller's runtime.
+#[cold]
+fn wake_on_goroutine(shared: Option<&Arc<Shared>>, waker: Waker) {
+    let spec = Spec { name: Some("waker".into()), ..Spec::here() };
+    let mut waker = ManuallyDrop::new(waker);
+    // SAFETY: one of the two is used: the other one if there is no goroutine. WHY NOT a clone: to drop one may drop the
+    // task, and that is code of somebody else too.
+    let for_goroutine = unsafe { std::ptr::read(&waker) };
+    // SAFETY: it borrows nothing.
+    if unsafe { spec.spawn(shared, move || ManuallyDrop::into_inner(for_goroutine).wake()) }.is_err() {
+        // No memory for a stack. Better here, where most wakers do no harm, than never.
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::take(&mut waker) }.wake();
+    }
+}
+
+/// Tasks to be woken, when the caller has let go of its locks. One word, as it lies on fast paths.
+#[must_use = "they sleep for ever unless they are woken"]
+pub(crate) struct TaskList(Option<Box<Link>>);
+
+struct Link {
+    waker: Waker,
+    next: Option<Box<Link>>,
+}
+
+impl TaskList {
+    #[inline]
+    pub(crate) const fn new() -> TaskList {
+        TaskList(None)
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    #[cold]
+    pub(crate) fn push(&mut self, waker: Waker) {
+        self.0 = Some(Box::new(Link { waker, next: self.0.take() }));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waker> {
+        let first = *self.0.take()?;
+        self.0 = first.next;
+        Some(first.waker)
+    }
+
+    /// Wakes all, outside of the runtime. If a waker panics, the others are woken first.
+    #[cold]
+    pub(crate) fn wake_all(&mut self) {
+        let mut panic = None;
+        while let Some(waker) = self.pop() {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| wake(waker))) {
+                panic.get_or_insert(payload);
+            }
+        }
+        if let Some(payload) = panic {
+            resume_unwind(payload);
+        }
+    }
+}
