@@ -1,0 +1,164 @@
+//! `JoinHandle` as a future, under our `block_on` and under other executors.
+
+mod common;
+
+use common::{Drops, hasty_runtime, runtime};
+use futures::executor::{LocalPool, ThreadPool};
+use futures::future::{Either, join_all, select};
+use futures::task::{LocalSpawnExt, SpawnExt};
+use mungo::{block_on, go};
+use std::future::{poll_fn, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+
+#[test]
+fn under_a_foreign_executor() {
+    assert_eq!(futures::executor::block_on(go(|| 1)).unwrap(), 1);
+    let mut pool = LocalPool::new();
+    let sum = pool.spawner().spawn_local_with_handle(async {
+        let results = join_all((0..100u32).map(|i| {
+            go(move || {
+                mungo::yield_now();
+                i
+            })
+        }));
+        results.await.into_iter().map(|r| r.unwrap()).sum::<u32>()
+    });
+    assert_eq!(pool.run_until(sum.unwrap()), 4950);
+    let pool = ThreadPool::builder().pool_size(2).create().unwrap();
+    let tasks: Vec<_> = (0..100u32)
+        .map(|i| pool.spawn_with_handle(async move { go(move || i).await.unwrap() }).unwrap())
+        .collect();
+    let sum: u32 = futures::executor::block_on(join_all(tasks)).into_iter().sum();
+    assert_eq!(sum, 4950);
+}
+
+#[test]
+fn a_panic_is_the_output() {
+    let payload = block_on(go(|| panic!("of the goroutine"))).unwrap_err();
+    assert_eq!(*payload.downcast::<&str>().unwrap(), "of the goroutine");
+}
+
+#[test]
+fn scoped_handles_too() {
+    let numbers = [1, 2, 3];
+    let sum = mungo::scope(|s| {
+        let halves = [s.spawn(|| numbers[0]), s.spawn(|| numbers[1] + numbers[2])];
+        block_on(join_all(halves)).into_iter().map(|r| r.unwrap()).sum::<i32>()
+    });
+    assert_eq!(sum, 6);
+}
+
+struct Count(AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn poll_once<T>(handle: &mut mungo::JoinHandle<T>, waker: &Waker) -> Poll<std::thread::Result<T>> {
+    Pin::new(handle).poll(&mut Context::from_waker(waker))
+}
+
+#[test]
+fn the_last_task_that_polled_is_woken_once() {
+    let (tx, rx) = mungo::chan::bounded::<()>(0);
+    let mut handle = go(move || rx.recv().is_err());
+    let counts = [(); 2].map(|()| Arc::new(Count(AtomicU32::new(0))));
+    let wakers = counts.clone().map(Waker::from);
+    for waker in [&wakers[0], &wakers[1], &wakers[0], &wakers[1], &wakers[1]] {
+        assert!(poll_once(&mut handle, waker).is_pending());
+    }
+    assert!(!handle.is_finished());
+    drop(tx);
+    common::wait_until("it was woken", || counts[1].0.load(SeqCst) == 1);
+    assert!(handle.is_finished());
+    assert!(matches!(poll_once(&mut handle, &wakers[0]), Poll::Ready(Ok(true))));
+    drop(handle);
+    assert_eq!(counts.map(|c| c.0.load(SeqCst)), [0, 1]);
+    drop(wakers);
+}
+
+#[test]
+fn what_was_polled_can_be_joined_dropped_or_forgotten() {
+    let drops = Drops::leaked();
+    let count = Arc::new(Count(AtomicU32::new(0)));
+    for round in 0..30 {
+        let (tx, rx) = mungo::chan::bounded::<()>(0);
+        let mut handle = go(move || {
+            _ = rx.recv();
+            drops.one()
+        });
+        assert!(poll_once(&mut handle, &count.clone().into()).is_pending());
+        match round % 3 {
+            0 => {
+                drop(tx);
+                drop(handle.join().unwrap());
+            }
+            1 => {
+                drop(handle);
+                drop(tx);
+            }
+            _ => {
+                drop(tx);
+                drop(handle); // at about the same time
+            }
+        }
+    }
+    common::wait_until("all results are dropped", || drops.count() == 30);
+    common::wait_until("all wakers are dropped", || Arc::strong_count(&count) == 1);
+}
+
+#[test]
+#[should_panic(expected = "result was taken")]
+fn ready_once() {
+    let mut handle = go(|| ());
+    block_on(poll_fn(|cx| Pin::new(&mut handle).poll(cx))).unwrap();
+    assert!(handle.is_finished());
+    _ = handle.join();
+}
+
+#[test]
+fn the_loser_of_a_select_goes_on() {
+    let runtime = runtime(2);
+    runtime.run(|| {
+        let (tx, rx) = mungo::chan::bounded(0);
+        let slow = go(move || rx.recv().unwrap());
+        let slow = match block_on(select(slow, pin!(async { ready(1).await }))) {
+            Either::Right((1, slow)) => slow,
+            _ => unreachable!(),
+        };
+        tx.send(5).unwrap();
+        assert_eq!(slow.join().unwrap(), 5);
+    });
+    common::end(runtime);
+}
+
+#[test]
+fn stress_ends_and_polls_race() {
+    let rounds = if cfg!(miri) { 20 } else { 3_000 };
+    let runtime = hasty_runtime(2);
+    let sum = runtime.run(move || {
+        let tasks: Vec<_> = (0..4u64)
+            .map(|t| {
+                go(move || {
+                    (0..rounds)
+                        .map(|i| {
+                            let goroutine = go(move || i);
+                            if i % 3 == t % 3 {
+                                mungo::yield_now();
+                            }
+                            block_on(goroutine).unwrap()
+                        })
+                        .sum::<u64>()
+                })
+            })
+            .collect();
+        block_on(join_all(tasks)).into_iter().map(|r| r.unwrap()).sum::<u64>()
+    });
+    assert_eq!(sum, 4 * (rounds * (rounds - 1) / 2));
+    common::end(runtime);
+}
