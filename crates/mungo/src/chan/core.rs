@@ -7,14 +7,14 @@
 //! Whoever holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and stays there
 //! until it has parked: see [`park_running`](crate::sched::park::park_running).
 
-use super::queue::{Ending, Node, Operation, Outcome, Queue, WakeList};
+use super::queue::{Ending, Kind, Node, Operation, Outcome, Queue, WakeList};
 use crate::current::Running;
 use crate::lock::RawLock;
 use crate::sched::claim::Claim;
 use crate::sched::g::G;
 use crate::sched::park::{self, Waiter};
 use crate::sched::reason::WaitReason;
-use crate::sched::task::TaskList;
+use crate::sched::task;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -24,6 +24,7 @@ use std::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// A receive would not block.
@@ -59,7 +60,7 @@ impl Entered {
 
     /// Wakes tasks, whose wakers are code of others: outside of the runtime if this is its outermost call.
     #[cold]
-    pub(super) fn wake_tasks(&self, tasks: &mut TaskList) {
+    pub(super) fn wake_tasks(&self, tasks: Vec<Waker>) {
         /// Back in the runtime, also after a panic: `Entered` will leave it.
         struct Reenter;
         impl Drop for Reenter {
@@ -76,7 +77,7 @@ impl Entered {
             drop(unsafe { Running::retrieve(g) });
             reenter = Some(Reenter);
         }
-        tasks.wake_all();
+        task::wake_all(tasks);
         drop(reenter);
     }
 
@@ -318,7 +319,8 @@ impl Operation {
             Some(g) => Waiter::G(g.into()),
             None => Waiter::current(),
         };
-        Operation { claim: Claim::new(), exclusive, waiter }
+        let kind = if exclusive { Kind::Exclusive } else { Kind::Contested };
+        Operation { claim: Claim::new(), kind, waiter }
     }
 
     /// Blocks until somebody won the claim and woke us, or the clock did.

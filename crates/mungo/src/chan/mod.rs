@@ -77,8 +77,9 @@
 //!
 //! # Invariants
 //!
-//! - `len + reserved <= capacity`, but for what was promised to tasks or came back from them. A sender waits only if it is not below, and no receiver waits (but for the nodes of
-//!   one and the same select). A receiver waits only if `len` is 0.
+//! - `len + reserved <= capacity`, but for what was promised to tasks or came back from them. A sender waits only if
+//!   they are not below, and no receiver waits (but for the nodes of one and the same select). A receiver waits only
+//!   if `len` is 0.
 //! - Who is in a queue can be woken at any moment, so between getting in line and parking a goroutine stays in the
 //!   runtime.
 //! - Wakers wake after they have released the lock. Lock order: a channel's lock is taken with none held but other

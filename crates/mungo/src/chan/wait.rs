@@ -10,7 +10,7 @@
 use super::channel::{Chan, Side};
 use super::core::{CAN_RECV, CAN_SEND, Entered, Locked, Step};
 use super::error::{RecvError, SendError};
-use super::queue::{Ending, Node, Operation, Outcome};
+use super::queue::{Ending, Kind, Node, Operation, Outcome};
 use crate::sched::claim::Claim;
 use crate::sched::park::Waiter;
 use std::cell::{Cell, UnsafeCell};
@@ -39,7 +39,7 @@ impl<T> TaskWait<T> {
     pub(super) fn new() -> TaskWait<T> {
         let waiter = Waiter::Task(Cell::new(None));
         TaskWait {
-            op: UnsafeCell::new(Operation { claim: Claim::new(), exclusive: true, waiter }),
+            op: UnsafeCell::new(Operation { claim: Claim::new(), kind: Kind::Task, waiter }),
             node: Node::new(),
             slot: UnsafeCell::new(MaybeUninit::uninit()),
             waiting: Cell::new(false),

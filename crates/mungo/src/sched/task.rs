@@ -71,48 +71,15 @@ fn wake_on_goroutine(shared: Option<&Arc<Shared>>, waker: Waker) {
     }
 }
 
-/// Tasks to be woken, when the caller has let go of its locks. One word, as it lies on fast paths.
-#[must_use = "they sleep for ever unless they are woken"]
-pub(crate) struct TaskList(Option<Box<Link>>);
-
-struct Link {
-    waker: Waker,
-    next: Option<Box<Link>>,
-}
-
-impl TaskList {
-    #[inline]
-    pub(crate) const fn new() -> TaskList {
-        TaskList(None)
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    #[cold]
-    pub(crate) fn push(&mut self, waker: Waker) {
-        self.0 = Some(Box::new(Link { waker, next: self.0.take() }));
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<Waker> {
-        let first = *self.0.take()?;
-        self.0 = first.next;
-        Some(first.waker)
-    }
-
-    /// Wakes all, outside of the runtime. If a waker panics, the others are woken first.
-    #[cold]
-    pub(crate) fn wake_all(&mut self) {
-        let mut panic = None;
-        while let Some(waker) = self.pop() {
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| wake(waker))) {
-                panic.get_or_insert(payload);
-            }
+/// Wakes all, from anywhere. If a waker panics, the others are woken first.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    let mut panic = None;
+    for waker in wakers {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| wake(waker))) {
+            panic.get_or_insert(payload);
         }
-        if let Some(payload) = panic {
-            resume_unwind(payload);
-        }
+    }
+    if let Some(payload) = panic {
+        resume_unwind(payload);
     }
 }

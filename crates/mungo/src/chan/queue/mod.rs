@@ -28,7 +28,7 @@ use super::core::Entered;
 #[cfg(not(loom))]
 use crate::sched::park::Waiter;
 #[cfg(not(loom))]
-use crate::sched::task::TaskList;
+use std::task::Waker;
 
 use crate::sched::claim::{Claim, TIMED_OUT};
 use std::cell::Cell;
@@ -38,10 +38,20 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// One blocking call: who waits, and who has ended its wait.
 pub(crate) struct Operation {
     pub(super) claim: Claim,
-    /// One queue's lock guards the claim: no timer, no second channel.
-    pub(super) exclusive: bool,
+    pub(super) kind: Kind,
     #[cfg(not(loom))]
     pub(super) waiter: Waiter,
+}
+
+/// Who goes for the claim of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Several queues, or a timer.
+    Contested,
+    /// One queue, whose lock guards it.
+    Exclusive,
+    /// As `Exclusive`, by a task, whose future may be dropped while nobody holds the lock.
+    Task,
 }
 
 /// What a partner says when it ends a wait.
@@ -153,17 +163,11 @@ impl Node {
         unsafe { &*self.op.get() }
     }
 
-    /// Whether a task waits, whose future may be dropped while nobody holds the channel's lock.
-    #[cfg(not(loom))]
-    pub(super) fn is_task(&self) -> bool {
-        matches!(self.op().waiter, Waiter::Task(_))
-    }
-
     /// Goes for the claim. `true`: the caller ends this wait, and must wake it.
     #[inline]
     fn try_claim(&self, ending: Ending) -> bool {
         let op = self.op();
-        if op.exclusive {
+        if op.kind != Kind::Contested {
             op.claim.settle(code(self.case.get(), ending));
             return true;
         }
@@ -284,7 +288,7 @@ impl Queue {
         loop {
             // SAFETY: as in `claim_first`.
             let node = unsafe { self.head.as_ref() }?;
-            if node.is_task() {
+            if node.op().kind == Kind::Task {
                 return Some(Err(node.into()));
             }
             let won = node.try_claim(ending);
@@ -306,7 +310,7 @@ impl Queue {
     pub(super) fn drop_stale(&mut self) {
         // SAFETY: linked nodes are alive.
         while let Some(node) = unsafe { self.head.as_ref() } {
-            if node.op().exclusive || node.op().claim.winner().is_none() {
+            if node.op().kind != Kind::Contested || node.op().claim.winner().is_none() {
                 return;
             }
             self.unlink(node);
@@ -315,59 +319,96 @@ impl Queue {
 }
 
 /// Nodes whose claim was won, to be woken when the lock is free. Of tasks only the wakers: by then their nodes may be
-/// gone.
+/// gone. One word, because it lies on the fast path: the first node, or, with the lowest bit set, the first waker.
 #[must_use]
 pub(crate) struct WakeList {
     first: *const Node,
-    #[cfg(not(loom))]
-    tasks: TaskList,
 }
+
+/// The waker of a task, in a box, and the next in the list.
+#[cfg(not(loom))]
+struct TaskLink {
+    waker: Waker,
+    next: *const Node,
+}
+
+/// The lowest bit of an address in a [`WakeList`]: it is a [`TaskLink`]'s.
+#[cfg(not(loom))]
+const TASK: usize = 1;
 
 impl WakeList {
     #[inline]
     pub(super) const fn new() -> WakeList {
-        WakeList {
-            first: null(),
-            #[cfg(not(loom))]
-            tasks: TaskList::new(),
-        }
+        WakeList { first: null() }
     }
 
     #[cfg(not(loom))]
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_null() && self.tasks.is_empty()
+        self.first.is_null()
     }
 
     /// Under the lock under which the claim was won.
     #[inline]
     pub(super) fn push(&mut self, node: NonNull<Node>) {
-        #[cfg(not(loom))]
-        // SAFETY: claimed and not woken, so alive.
-        if let Waiter::Task(waker) = unsafe { &node.as_ref().op().waiter } {
-            return self.tasks.push(waker.take().expect("a task that waits has a waker"));
-        }
         // SAFETY: claimed and not woken, so alive, and ours.
-        unsafe { node.as_ref() }.next.set(self.first);
+        let this = unsafe { node.as_ref() };
+        #[cfg(not(loom))]
+        if this.op().kind == Kind::Task {
+            return self.push_task(this);
+        }
+        this.next.set(self.first);
         self.first = node.as_ptr();
     }
 
-    /// One of them.
+    #[cfg(not(loom))]
+    #[cold]
+    fn push_task(&mut self, node: &Node) {
+        let waker = match &node.op().waiter {
+            Waiter::Task(waker) => waker.take().expect("a task that waits has a waker"),
+            _ => unreachable!("its kind says so"),
+        };
+        let link = Box::into_raw(Box::new(TaskLink { waker, next: self.first }));
+        self.first = link.cast::<Node>().cast_const().map_addr(|at| at | TASK);
+    }
+
+    /// One that is a goroutine or a thread, if it is the first.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<NonNull<Node>> {
+        #[cfg(not(loom))]
+        if self.first.addr() & TASK != 0 {
+            return None;
+        }
         let node = NonNull::new(self.first.cast_mut())?;
         // SAFETY: as above.
         self.first = unsafe { node.as_ref() }.next.get();
         Some(node)
     }
 
+    /// One that is a task, if it is the first.
+    #[cfg(not(loom))]
+    #[cold]
+    fn pop_task(&mut self) -> Option<Waker> {
+        if self.first.addr() & TASK == 0 {
+            return None;
+        }
+        // SAFETY: `push_task` made it, and it is taken out once.
+        let link =
+            *unsafe { Box::from_raw(self.first.map_addr(|at| at & !TASK).cast_mut().cast::<TaskLink>()) };
+        self.first = link.next;
+        Some(link.waker)
+    }
+
     /// Takes over what `other` holds.
     #[cfg(not(loom))]
     pub(super) fn append(&mut self, mut other: WakeList) {
-        while let Some(node) = other.pop() {
-            self.push(node);
-        }
-        while let Some(task) = other.tasks.pop() {
-            self.tasks.push(task);
+        while !other.is_empty() {
+            while let Some(node) = other.pop() {
+                self.push(node);
+            }
+            while let Some(waker) = other.pop_task() {
+                let link = Box::into_raw(Box::new(TaskLink { waker, next: self.first }));
+                self.first = link.cast::<Node>().cast_const().map_addr(|at| at | TASK);
+            }
         }
     }
 
@@ -378,9 +419,24 @@ impl WakeList {
             // SAFETY: won by whoever put it here, and popped once.
             unsafe { Node::wake(node, waker) };
         }
-        if !self.tasks.is_empty() {
-            waker.wake_tasks(&mut self.tasks);
+        if !self.is_empty() {
+            self.wake_rest(waker);
         }
+    }
+
+    /// The first is a task.
+    #[cfg(not(loom))]
+    #[cold]
+    fn wake_rest(&mut self, waker: &Entered) {
+        let mut tasks = Vec::new();
+        while !self.is_empty() {
+            tasks.extend(self.pop_task());
+            while let Some(node) = self.pop() {
+                // SAFETY: as in `wake_all`.
+                unsafe { Node::wake(node, waker) };
+            }
+        }
+        waker.wake_tasks(tasks);
     }
 }
 
@@ -389,7 +445,8 @@ mod tests {
     use super::*;
 
     fn operation(exclusive: bool) -> Operation {
-        Operation { claim: Claim::new(), exclusive, waiter: Waiter::current() }
+        let kind = if exclusive { Kind::Exclusive } else { Kind::Contested };
+        Operation { claim: Claim::new(), kind, waiter: Waiter::current() }
     }
 
     #[test]
