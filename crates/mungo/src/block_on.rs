@@ -1,7 +1,8 @@
 //! `block_on`: runs a future on the calling goroutine.
 
-use crate::sched::g::WaitReason;
+use crate::sched::g::{GPtr, WaitReason};
 use crate::sched::park::Waiter;
+use crate::sched::wake::Wake;
 use std::future::IntoFuture;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
@@ -80,6 +81,28 @@ static VTABLE: RawWakerVTable = {
 /// Whether it wakes a [`block_on`] and does nothing else, so that it may be called inside the runtime.
 pub(crate) fn is_own(waker: &Waker) -> bool {
     std::ptr::eq(waker.vtable(), &VTABLE)
+}
+
+/// Wakes as a waker of ours does, but a goroutine that was parked goes to the caller, who owns it now. `Err`: it is not
+/// ours.
+pub(crate) fn take_goroutine(waker: Waker) -> Result<Option<GPtr>, Waker> {
+    if !is_own(&waker) {
+        return Err(waker);
+    }
+    let data = ManuallyDrop::new(waker).data();
+    // SAFETY: as in the vtable's `wake`.
+    let parker = unsafe { Arc::from_raw(data.cast::<Parker>()) };
+    match parker.waiter {
+        // ORDERING: as in `Parker::wake`.
+        Waiter::G(g) if parker.state.swap(WOKEN, AcqRel) == PARKED => {
+            Ok((g.notify() == Wake::Enqueue).then_some(g))
+        }
+        Waiter::G(_) => Ok(None),
+        _ => {
+            parker.wake();
+            Ok(None)
+        }
+    }
 }
 
 /// Runs a future to its end on the calling goroutine, and returns its output. Between polls the goroutine is parked,

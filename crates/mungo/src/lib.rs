@@ -33,6 +33,10 @@ mod lock;
 #[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
+pub mod net;
+#[cfg_attr(loom, allow(dead_code))]
+mod netpoll;
+#[cfg(not(loom))]
 mod runtime;
 #[cfg_attr(loom, allow(dead_code))]
 mod sched;

@@ -16,10 +16,10 @@ use super::shared::Shared;
 use super::task;
 use super::wake::Wake;
 use crate::current::{self, Running};
+use crate::netpoll::Polling;
 use crate::sys::clock;
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI32,
     Ordering::{Acquire, Relaxed, Release},
@@ -35,6 +35,8 @@ pub(crate) enum Waiter {
         thread: Thread,
         woken: AtomicBool,
     },
+    /// A thread that polls a descriptor.
+    Polling(Polling),
     /// A task of an executor, which does not [`wait`](Waiter::wait) but is polled. It lies in its future, or in a box
     /// that belongs to whoever may wake it; under the lock that guards it, or its owner's.
     Task(Cell<Option<Waker>>),
@@ -65,6 +67,7 @@ impl Waiter {
                     std::thread::park();
                 }
             }
+            Waiter::Polling(_) => unreachable!("it waits with a deadline"),
             Waiter::Task(_) => unreachable!("tasks are polled"),
         }
     }
@@ -92,6 +95,7 @@ impl Waiter {
                 SLEEPING_THREADS.fetch_add(1, Relaxed);
                 true
             }
+            Waiter::Polling(polling) => polling.wait(deadline_ns, claim),
             Waiter::Task(_) => unreachable!("tasks are polled"),
         }
     }
@@ -130,6 +134,7 @@ impl Waiter {
                 woken.store(true, Release);
                 thread.unpark();
             }
+            Waiter::Polling(polling) => polling.wake(),
             Waiter::Task(waker) => _ = waker.take().map(task::wake),
         }
     }
@@ -214,14 +219,20 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
 fn ready_from_outside(g: GPtr) {
     // SAFETY: until it is notified the goroutine lives, and its runtime with it: the workers hold a count. As soon as
     // it is queued it may end and the runtime with it, hence our own count.
-    let shared: Arc<Shared> = unsafe {
-        Arc::increment_strong_count(g.shared.get());
-        Arc::from_raw(g.shared.get())
-    };
+    let shared = unsafe { &*g.shared.get() }.to_arc();
     if g.notify() == Wake::Enqueue {
         shared.push_global_one(g);
         shared.wake_one();
     }
+}
+
+/// Queues a goroutine that the caller notified, and owns, in its own runtime.
+#[cold]
+pub(crate) fn queue_elsewhere(g: GPtr) {
+    // SAFETY: as above.
+    let shared = unsafe { &*g.shared.get() }.to_arc();
+    shared.push_global_one(g);
+    shared.wake_one();
 }
 
 /// By somebody who owns `p`: next in line or at the back.

@@ -37,12 +37,20 @@ pub enum WaitReason {
     ChanRecv,
     /// [`select!`](crate::chan::select!) or [`Select`](crate::chan::Select).
     Select,
+    /// A read from a [`net`](crate::net) type, or a [`Pollable`](crate::net::Pollable).
+    NetRead,
+    /// A write to a [`net`](crate::net) type, or a [`Pollable`](crate::net::Pollable).
+    NetWrite,
+    /// An `accept`, as of [`TcpListener`](crate::net::TcpListener::accept).
+    NetAccept,
+    /// [`TcpStream::connect`](crate::net::TcpStream::connect).
+    NetConnect,
     /// [`block_on`](crate::block_on()): the future is not ready.
     BlockOn,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 17] = [
+    const ALL: [WaitReason; 21] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -59,6 +67,10 @@ impl WaitReason {
         WaitReason::ChanSend,
         WaitReason::ChanRecv,
         WaitReason::Select,
+        WaitReason::NetRead,
+        WaitReason::NetWrite,
+        WaitReason::NetAccept,
+        WaitReason::NetConnect,
         WaitReason::BlockOn,
     ];
 
@@ -85,6 +97,10 @@ impl WaitReason {
             WaitReason::ChanSend => "chan send",
             WaitReason::ChanRecv => "chan receive",
             WaitReason::Select => "select",
+            WaitReason::NetRead => "net read",
+            WaitReason::NetWrite => "net write",
+            WaitReason::NetAccept => "net accept",
+            WaitReason::NetConnect => "net connect",
             WaitReason::BlockOn => "block on",
         }
     }

@@ -9,6 +9,7 @@
 //! where not. The wakers of [`block_on`](crate::block_on) are our own, known by their vtable: they make a goroutine
 //! runnable and nothing else, and are called anywhere.
 
+use super::g::GPtr;
 use super::shared::Shared;
 use crate::block_on;
 use crate::current;
@@ -52,6 +53,14 @@ pub(crate) fn wake(waker: Waker) {
             Some(shared) => wake_on_goroutine(Some(&shared), waker),
             None => waker.wake(),
         },
+    }
+}
+
+/// As [`wake`], but a goroutine in [`block_on`](crate::block_on) goes to the caller, who owns it now.
+pub(crate) fn ready_into(waker: Waker, each: impl FnOnce(GPtr)) {
+    match block_on::take_goroutine(waker) {
+        Ok(goroutine) => _ = goroutine.map(each),
+        Err(waker) => wake(waker),
     }
 }
 
