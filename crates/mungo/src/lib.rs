@@ -26,6 +26,8 @@ mod current;
 mod debug_env;
 #[cfg(not(loom))]
 mod goroutine;
+#[cfg(all(feature = "hyper", not(loom)))]
+pub mod hyper;
 #[cfg(not(loom))]
 mod info;
 #[cfg(not(loom))]

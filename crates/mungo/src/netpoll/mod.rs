@@ -107,12 +107,19 @@ pub(crate) fn poll(
     record.register(fd)?;
     // ORDERING: SeqCst: as in `wait`. Whoever takes the waker counts down.
     WAITS.0.fetch_add(1, SeqCst);
-    let registered = of.readiness.register(seen, cx);
-    if registered != Registered::Fresh {
-        WAITS.0.fetch_sub(1, Relaxed);
-    }
-    if registered == Registered::No {
-        return Poll::Ready(Ok(()));
+    match of.readiness.register(seen, cx) {
+        Registered::Fresh => {}
+        Registered::InsteadOf(old) => {
+            WAITS.0.fetch_sub(1, Relaxed);
+            // There is room for one task. Another one polls again, and takes the place in its turn.
+            if !old.will_wake(cx.waker()) {
+                task::wake(old);
+            }
+        }
+        Registered::No => {
+            WAITS.0.fetch_sub(1, Relaxed);
+            return Poll::Ready(Ok(()));
+        }
     }
     if crate::current::g().is_none() && is_unwatched() {
         // Not a goroutine, whose M will look when it has nothing else to do.

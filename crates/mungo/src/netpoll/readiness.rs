@@ -59,11 +59,11 @@ pub(crate) enum Waited {
 }
 
 /// Whether a task will be woken.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Registered {
     Fresh,
-    /// In place of another one, or of itself.
-    Again,
+    /// In place of this one, which may be the same.
+    InsteadOf(Waker),
     /// Something happened: try again.
     No,
 }
@@ -120,7 +120,7 @@ impl Readiness {
         }
         let old = waiting.waker.replace(fresh);
         drop(waiting);
-        if old.is_some() { Registered::Again } else { Registered::Fresh }
+        old.map_or(Registered::Fresh, Registered::InsteadOf)
     }
 
     /// Under the lock: whether nothing has happened since, and if so, events come to the lock from here on.
