@@ -1,103 +1,99 @@
-//! A web server with hyper on goroutines: light requests stay fast beside heavy ones, and Ctrl-C ends it gracefully.
-//!
-//! ```console
-//! $ cargo run --release --example webserver_hyper --features hyper -- 127.0.0.1:8080 &
-//! $ curl http://127.0.0.1:8080/light http://127.0.0.1:8080/heavy http://127.0.0.1:8080/debug/sched
-//! $ wrk -t2 -c64 -d10s http://127.0.0.1:8080/light
-//! ```
+//! The web server of `webserver.rs` with hyper on goroutines: `webserver_hyper 127.0.0.1:8080` serves until SIGINT,
+//! without an argument it tries itself. It needs `--features hyper`.
 
 use futures::future::{Either, select};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
+use mungo::Runtime;
 use mungo::chan::{Receiver, bounded};
 use mungo::hyper::MungoTimer;
-use mungo::net::{TcpListener, TcpStream};
+use mungo::net::{Pollable, TcpListener, TcpStream};
 use mungo::sync::WaitGroup;
-use std::convert::Infallible;
+use std::io::{self, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::pin;
-use std::sync::LazyLock;
+use std::sync::Arc;
 use std::time::Duration;
 
-static RUNTIME: LazyLock<mungo::Runtime> = LazyLock::new(|| mungo::Runtime::new().expect("a runtime"));
-
-fn main() -> std::io::Result<()> {
-    let stop = on_interrupt();
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    RUNTIME.run(|| serve(&TcpListener::bind(address)?, &stop))
+fn main() -> io::Result<()> {
+    let interrupts = interrupts()?;
+    let runtime: &'static Runtime = Box::leak(Box::new(Runtime::new()?));
+    let address = std::env::args().nth(1);
+    let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:0"))?;
+    let here = listener.local_addr()?;
+    println!("http://{here}/light, /heavy and /debug/sched; ^C ends");
+    let server = runtime.spawn(move || serve(runtime, listener, interrupts));
+    if address.is_none() {
+        for (path, part) in [("/light", "Hello"), ("/heavy", "4999"), ("/debug/sched", "procs"), ("/", "404")] {
+            let mut stream = TcpStream::connect(here)?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            assert!(io::read_to_string(stream)?.contains(part));
+        }
+        let _idle = TcpStream::connect(here)?; // is not waited for
+        // SAFETY: a signal to this process, which expects it.
+        unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+    }
+    server.join().expect("no panic")
 }
 
-/// Takes connections until `stop` is disconnected, and waits for those that are left.
-fn serve(listener: &TcpListener, stop: &Receiver<()>) -> std::io::Result<()> {
-    println!("listening on http://{}", listener.local_addr()?);
-    let connections = WaitGroup::new();
-    mungo::scope(|s| {
-        s.spawn(|| {
-            _ = stop.recv();
-            listener.close() // ends the loop below
-        });
-        for stream in listener.incoming() {
-            match stream {
-                Ok(stream) => {
-                    let stop = stop.clone();
-                    connections.go(move || mungo::block_on(converse(stream, &stop)));
-                }
-                Err(_) if stop.try_recv().is_err_and(|e| e.is_disconnected()) => break,
-                Err(e) => eprintln!("accept: {e}"),
-            }
-        }
+fn serve(runtime: &'static Runtime, listener: TcpListener, interrupts: Pollable<OwnedFd>) -> io::Result<()> {
+    let (listener, connections) = (Arc::new(listener), WaitGroup::new());
+    let (running, stop) = bounded::<()>(0);
+    let closing = listener.clone();
+    mungo::go(move || {
+        interrupts.readable()?;
+        drop(running); // who waits for `stop` goes on
+        closing.close()
     });
-    println!("waiting for {} connections", connections.count());
-    connections.wait();
+    for stream in listener.incoming() {
+        match stream {
+            Ok(stream) => {
+                let stop = stop.clone();
+                connections.go(move || mungo::block_on(connection(runtime, stream, stop)));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => break, // closed
+            Err(e) => eprintln!("cannot accept: {e}"),
+        }
+    }
+    connections.wait(); // those that are busy finish
     Ok(())
 }
 
-/// One connection, with as many requests as the client sends; when it is time to stop, the current one is the last.
-async fn converse(stream: TcpStream, stop: &Receiver<()>) {
-    _ = stream.set_nodelay(true);
-    let mut server = http1::Builder::new();
-    server.timer(MungoTimer).header_read_timeout(Duration::from_secs(30));
-    let mut connection = pin!(server.serve_connection(stream, service_fn(respond)));
-    let ended = match select(connection.as_mut(), pin!(stop.recv_async())).await {
+/// Requests until the peer ends, or the server: then the one under way is the last.
+async fn connection(runtime: &'static Runtime, stream: TcpStream, stop: Receiver<()>) -> hyper::Result<()> {
+    let service = service_fn(async |request| respond(runtime, &request));
+    let mut builder = http1::Builder::new();
+    builder.timer(MungoTimer).header_read_timeout(Duration::from_secs(10));
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    match select(connection.as_mut(), pin!(stop.recv_async())).await {
         Either::Left((ended, _)) => ended,
         Either::Right(_) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-    };
-    if let Err(e) = ended
-        && !e.is_incomplete_message()
-    {
-        eprintln!("connection: {e}");
     }
 }
 
-/// Plain code, as long as it takes: the goroutine is preempted, and nobody else waits.
-async fn respond(request: Request<Incoming>) -> Result<Response<String>, Infallible> {
-    let mut response = Response::new(String::new());
-    *response.body_mut() = match request.uri().path() {
-        "/light" => "Hello\n".to_owned(),
-        "/heavy" => format!("{}\n", (0..10_000_000u64).fold(0, |sum, i| std::hint::black_box(sum + i))),
-        "/debug/sched" => format!("{:#?}\n", RUNTIME.metrics()),
-        path => {
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            format!("there is no {path}; try /light, /heavy or /debug/sched\n")
-        }
+/// Plain code, as long as it takes: the goroutine is preempted, and no other connection waits.
+fn respond(runtime: &Runtime, request: &Request<Incoming>) -> Result<Response<String>, hyper::http::Error> {
+    let (status, body) = match request.uri().path() {
+        "/light" => (StatusCode::OK, "Hello, World!\n".to_owned()),
+        "/heavy" => (StatusCode::OK, (0..10_000_000u64).map(std::hint::black_box).sum::<u64>().to_string()),
+        "/debug/sched" => (StatusCode::OK, format!("{:#?}\n", runtime.metrics())),
+        _ => (StatusCode::NOT_FOUND, "404\n".to_owned()),
     };
-    Ok(response)
+    Response::builder().status(status).body(body)
 }
 
-/// A channel that is disconnected by Ctrl-C. To be called before there are other threads, which inherit the mask.
-fn on_interrupt() -> Receiver<()> {
-    let (tx, rx) = bounded(0);
-    // SAFETY: the set is made by the first two calls; the others read it.
+/// Becomes readable at SIGINT. To be called before there are other threads: they inherit what is blocked.
+fn interrupts() -> io::Result<Pollable<OwnedFd>> {
+    // SAFETY: the mask outlives the calls, and is as good as any; the descriptor is new and ours.
     unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        std::thread::spawn(move || (libc::sigwait(&set, &mut 0), drop(tx)));
+        let mut mask = std::mem::zeroed();
+        libc::sigaddset(&mut mask, libc::SIGINT);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &mask, std::ptr::null_mut());
+        Pollable::new(OwnedFd::from_raw_fd(libc::signalfd(-1, &mask, libc::SFD_CLOEXEC)))
     }
-    rx
 }

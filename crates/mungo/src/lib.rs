@@ -25,6 +25,8 @@ mod current;
 #[cfg(not(loom))]
 mod debug_env;
 #[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
 mod goroutine;
 #[cfg(all(feature = "hyper", not(loom)))]
 pub mod hyper;

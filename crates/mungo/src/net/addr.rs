@@ -22,9 +22,21 @@ pub(super) fn for_each_addr<T>(
             Err(e) => last = Some(e),
         }
     }
-    Err(last.unwrap_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address at all")
-    }))
+    Err(last.unwrap_or_else(no_address))
+}
+
+#[cold]
+pub(super) fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the name stands for no address at all")
+}
+
+/// Lets as many connections wait to be accepted as the system allows; std asks for 128, and drops those of a crowd.
+pub(super) fn listen(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no memory involved.
+    match unsafe { libc::listen(fd.as_raw_fd(), libc::c_int::MAX) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// A TCP socket for addresses of this family.

@@ -3,8 +3,8 @@
 //! True polls, which never park: a task may read and write at once. They try the socket, and if the kernel has nothing
 //! leave their waker with the poller. There is room for one task in each direction; if there are more, they take turns.
 
-use super::TcpStream;
 use super::descriptor::{Descriptor, Side};
+use super::{TcpStream, UnixStream};
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -93,6 +93,8 @@ mod futures {
 
     implement!(TcpStream);
     implement!(&TcpStream);
+    implement!(UnixStream);
+    implement!(&UnixStream);
 }
 
 #[cfg(feature = "hyper")]
@@ -165,4 +167,5 @@ mod hyper {
     }
 
     implement!(TcpStream);
+    implement!(UnixStream);
 }

@@ -33,10 +33,6 @@ impl<T: AsFd> Descriptor<T> {
         &self.io
     }
 
-    pub(crate) fn io_mut(&mut self) -> &mut T {
-        &mut self.io
-    }
-
     /// The inner value, which the poller forgets.
     pub(crate) fn into_io(self) -> T {
         let this = std::mem::ManuallyDrop::new(self);
@@ -89,17 +85,48 @@ impl<T: AsFd> Descriptor<T> {
             if self.record.nonblocking.load(Relaxed) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let until_ns = *until_ns.get_or_insert_with(|| match direction.timeout_ns.load(Relaxed) {
-                u64::MAX => u64::MAX,
-                timeout_ns => clock::now_ns().saturating_add(timeout_ns),
-            });
-            let until_ns = until_ns.min(deadline_ns);
+            let until_ns = until_ns.get_or_insert_with(|| self.limit_ns(direction)).to_owned().min(deadline_ns);
             let fd = self.io.as_fd();
             let waited = netpoll::wait(self.record, direction, fd, seen, reason, until_ns);
             if waited.map_err(|e| self.explain(direction, e))? == Waited::TimedOut {
                 return Err(timed_out());
             }
         }
+    }
+
+    /// As [`run`](Self::run), for an operation of which the kernel does not say when it is worth another try: it is
+    /// tried again and again, at longer and longer intervals.
+    pub(crate) fn run_without_sign<R>(
+        &self,
+        side: Side,
+        reason: WaitReason,
+        mut op: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        const LONGEST_NS: u64 = 10_000_000;
+        let direction = self.side(side);
+        let limit_ns = self.limit_ns(direction);
+        let mut pause_ns = 50_000;
+        loop {
+            let now_ns = clock::now_ns();
+            let until_ns = limit_ns.min(now_ns + pause_ns);
+            pause_ns = (2 * pause_ns).min(LONGEST_NS);
+            match self.run_until(side, reason, Some(until_ns), &mut op) {
+                Err(e) if e.kind() == io::ErrorKind::TimedOut && !self.is_over(direction, limit_ns) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Until when an operation that begins now may take by its time-out.
+    fn limit_ns(&self, direction: &Direction) -> u64 {
+        match direction.timeout_ns.load(Relaxed) {
+            u64::MAX => u64::MAX,
+            timeout_ns => clock::now_ns().saturating_add(timeout_ns),
+        }
+    }
+
+    fn is_over(&self, direction: &Direction, limit_ns: u64) -> bool {
+        clock::now_ns() >= limit_ns.min(direction.deadline_ns.load(Relaxed))
     }
 
     /// The same for a task, which is woken when it should poll again. Time-outs and deadlines are the task's business.

@@ -278,26 +278,26 @@ macro_rules! stream_io {
 
 /// The iterator over the connections of a listener.
 macro_rules! incoming_api {
-    ($Listener:ident, $Stream:ident) => {
+    ($Listener:ident, $Stream:ident, $Incoming:ident) => {
         impl $Listener {
             /// All connections that come, for ever.
             ///
             /// If one cannot be taken because the process or the system is out of descriptors or memory, the iterator
             /// yields the error and goes on, but not at once: it waits for 5 ms, and longer each time, up to a second,
             /// until one can be taken again. So a server that merely notes errors neither ends nor spins.
-            pub fn incoming(&self) -> Incoming<'_> {
-                Incoming { listener: self, backoff: Default::default() }
+            pub fn incoming(&self) -> $Incoming<'_> {
+                $Incoming { listener: self, backoff: Default::default() }
             }
         }
 
         #[doc = concat!("The connections of a [`", stringify!($Listener), "`].")]
         #[derive(Debug)]
-        pub struct Incoming<'a> {
+        pub struct $Incoming<'a> {
             listener: &'a $Listener,
             backoff: $crate::net::backoff::Backoff,
         }
 
-        impl Iterator for Incoming<'_> {
+        impl Iterator for $Incoming<'_> {
             type Item = std::io::Result<$Stream>;
 
             fn next(&mut self) -> Option<std::io::Result<$Stream>> {
@@ -308,13 +308,13 @@ macro_rules! incoming_api {
             }
         }
 
-        impl std::iter::FusedIterator for Incoming<'_> {}
+        impl std::iter::FusedIterator for $Incoming<'_> {}
 
         impl<'a> IntoIterator for &'a $Listener {
             type Item = std::io::Result<$Stream>;
-            type IntoIter = Incoming<'a>;
+            type IntoIter = $Incoming<'a>;
 
-            fn into_iter(self) -> Incoming<'a> {
+            fn into_iter(self) -> $Incoming<'a> {
                 self.incoming()
             }
         }

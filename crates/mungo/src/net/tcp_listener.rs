@@ -50,7 +50,9 @@ impl TcpListener {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<TcpListener> {
-        addr::for_each_addr(addr, |addr| std::net::TcpListener::bind(addr)).map(TcpListener::from)
+        let listener = addr::for_each_addr(addr, |addr| std::net::TcpListener::bind(addr))?;
+        addr::listen(listener.as_fd())?;
+        Ok(listener.into())
     }
 
     /// Waits for a connection.
@@ -123,4 +125,4 @@ impl TcpListener {
 }
 
 descriptor_api!(TcpListener, std::net::TcpListener, example!());
-incoming_api!(TcpListener, TcpStream);
+incoming_api!(TcpListener, TcpStream, Incoming);

@@ -184,11 +184,17 @@ pub(crate) fn send_home(mut woken: GList, shared: &Shared) -> GList {
     own
 }
 
-/// Queues goroutines that were woken at the back of `p`, which the caller owns.
+/// Queues goroutines that were woken on `p`, which the caller owns. They most often have little to do: where others
+/// wait already, they go first.
 pub(crate) fn queue(mut woken: GList, p: &P, shared: &Shared) {
     let several = woken.len() > 1;
-    while let Some(g) = woken.pop() {
-        park::queue_back(p, shared, g);
+    if p.runq.is_empty() {
+        while let Some(g) = woken.pop() {
+            park::queue_back(p, shared, g);
+        }
+        p.mark_fresh();
+    } else if woken.len() != 0 {
+        shared.push_urgent(woken);
     }
     // The caller takes one of them. Who comes and finds work calls the next.
     if several {

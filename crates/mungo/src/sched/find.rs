@@ -28,7 +28,8 @@ fn own(g: *mut G) -> GPtr {
 /// The next goroutine of this P, without a lock: `None` means "look properly".
 #[inline]
 pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
-    let others_turn = global_turn(p) && (shared.global_len() != 0 || netpoll::is_unwatched());
+    let others_turn =
+        shared.is_urgent() || global_turn(p) && (shared.global_len() != 0 || netpoll::is_unwatched());
     if p.flags.load(Relaxed) != 0 || others_turn || time::is_turn(p) {
         return None;
     }
@@ -112,7 +113,7 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
     }
     // SAFETY: this M owns the P.
     let slice_ended = std::mem::take(unsafe { &mut p.core().global_first });
-    if (slice_ended || global_turn(p))
+    if (slice_ended || shared.is_urgent() || global_turn(p))
         && let Some(g) = shared.take_global(p, false)
     {
         if slice_ended {
@@ -332,7 +333,7 @@ fn with_work(m: &'static M, ready: GList) -> Slept {
         }
         None => {
             // Every P is busy: they find them, and the network too from now on. This M sleeps like any other.
-            shared.push_global_front(ready);
+            shared.push_urgent(ready);
             shared.wake_one();
         }
     }
@@ -342,7 +343,7 @@ fn with_work(m: &'static M, ready: GList) -> Slept {
 /// The same, when somebody else has called this M, or is just about to.
 #[cold]
 fn late_with_work(m: &'static M, ready: GList, wait: bool) -> Slept {
-    m.shared().push_global_front(ready);
+    m.shared().push_urgent(ready);
     if wait {
         m.sleep(None);
     }

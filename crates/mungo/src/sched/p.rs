@@ -36,6 +36,8 @@ pub(crate) struct P {
     preempt_tick: AtomicU32,
     /// Scheduling decisions with a fresh time slice. Written by the owner, watched by the monitor.
     pub(crate) tick: AtomicU32,
+    /// How far the ring holds goroutines that the network woke. Written by the owner, read by the monitor.
+    fresh_mark: AtomicU32,
     pub(crate) timers: TimerHeap,
     /// The tick at which timers were run last. Owner.
     pub(crate) timer_tick: Cell<u32>,
@@ -102,6 +104,7 @@ impl P {
             flags: AtomicU32::new(0),
             preempt_tick: AtomicU32::new(0),
             tick: AtomicU32::new(0),
+            fresh_mark: AtomicU32::new(0),
             timers: TimerHeap::new(),
             timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
@@ -152,6 +155,16 @@ impl P {
         let core = unsafe { self.core() };
         let own_slice = self.tick.load(Relaxed) == core.global_tick.wrapping_add(1);
         core.global_first = !own_slice && !self.runq.has_next();
+    }
+
+    /// Owner: those in the ring have just been woken, and shall not wait behind one that computes.
+    pub(crate) fn mark_fresh(&self) {
+        self.fresh_mark.store(self.runq.mark(), Relaxed);
+    }
+
+    /// Whether one of those is still waiting.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.runq.is_before(self.fresh_mark.load(Relaxed))
     }
 
     #[inline]

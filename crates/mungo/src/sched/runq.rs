@@ -87,10 +87,14 @@ impl<T> RunQueue<T> {
         if old.is_null() { Ok(()) } else { self.push_back(old) }
     }
 
-    /// Anybody: puts `t` next in line if nobody is.
-    pub(crate) fn offer_next(&self, t: *mut T) -> bool {
-        // ORDERING: SeqCst as in `push_back`.
-        self.next.compare_exchange(null_mut(), t, SeqCst, Relaxed).is_ok()
+    /// Owner: what is in the ring now; see [`is_before`](Self::is_before).
+    pub(crate) fn mark(&self) -> u32 {
+        self.tail.load(Relaxed)
+    }
+
+    /// Whether something is left of what was in the ring at the mark. A guess, should the mark be old.
+    pub(crate) fn is_before(&self, mark: u32) -> bool {
+        (1..=CAPACITY as u32).contains(&mark.wrapping_sub(self.head.load(Relaxed)))
     }
 
     /// Owner: takes half of a full ring out, and what did not fit, for the global queue.

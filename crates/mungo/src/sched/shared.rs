@@ -31,8 +31,9 @@ pub(crate) struct Shared {
     /// `procs()`: Ps with a smaller id may run.
     procs: AtomicU32,
     pub(crate) counts: IdleCounts,
-    /// Length of the global queue; written under the lock.
+    /// Length of the global queue, and how many of these are urgent; written under the lock.
     global_len: AtomicUsize,
+    urgent_len: AtomicUsize,
     pub(crate) synced: Lock<Synced>,
     pub(crate) monitor: Monitor,
     pub(crate) next_id: AtomicU64,
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
 
 /// Under the lock.
 pub(crate) struct Synced {
+    /// The part of the global queue that comes first: woken goroutines that every P is too busy for.
+    pub(crate) urgent: GList,
     pub(crate) global: GList,
     pub(crate) idle_ps: Vec<&'static P>,
     /// Sleeping Ms; the last one in is the first one out.
@@ -73,7 +76,9 @@ impl Shared {
             procs: AtomicU32::new(0),
             counts: IdleCounts::new(),
             global_len: AtomicUsize::new(0),
+            urgent_len: AtomicUsize::new(0),
             synced: Lock::new(Synced {
+                urgent: GList::new(),
                 global: GList::new(),
                 idle_ps: Vec::with_capacity(MAX_PROCS),
                 // Room for most programs, so that they do not grow under the lock.
@@ -242,16 +247,27 @@ impl Shared {
 
     pub(crate) fn push_global_locked(&self, synced: &mut Synced, gs: GList) {
         synced.global.append(gs);
-        // ORDERING: SeqCst: the submitter's half of the idle protocol.
-        self.global_len.store(synced.global.len(), SeqCst);
+        self.publish_global(synced);
     }
 
-    /// Ahead of all others: woken goroutines that every P is too busy for.
-    pub(crate) fn push_global_front(&self, mut gs: GList) {
+    /// Ahead of all others, and of the Ps' own queues: woken goroutines that every P is too busy for. Whoever is woken
+    /// by the clock or the network most often has little to do; behind those that compute it would wait for long.
+    pub(crate) fn push_urgent(&self, gs: GList) {
         let mut synced = self.synced.lock();
-        let rest = std::mem::replace(&mut synced.global, GList::new());
-        gs.append(rest);
-        self.push_global_locked(&mut synced, gs);
+        synced.urgent.append(gs);
+        self.publish_global(&synced);
+    }
+
+    fn publish_global(&self, synced: &Synced) {
+        self.urgent_len.store(synced.urgent.len(), Relaxed);
+        // ORDERING: SeqCst: the submitter's half of the idle protocol.
+        self.global_len.store(synced.urgent.len() + synced.global.len(), SeqCst);
+    }
+
+    /// Whether somebody in the global queue comes before a P's own.
+    #[inline]
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent_len.load(Relaxed) != 0
     }
 
     /// One goroutine to run, and with `fair` a share of the others into the P's ring.
@@ -264,7 +280,7 @@ impl Shared {
     }
 
     pub(crate) fn take_global_locked(&self, synced: &mut Synced, p: &P, fair: bool) -> Option<GPtr> {
-        let first = synced.global.pop()?;
+        let first = synced.urgent.pop().or_else(|| synced.global.pop())?;
         p.counters.global_takes.add(1);
         if fair {
             let share = synced.global.len() / self.procs().max(1) as usize;
@@ -277,8 +293,7 @@ impl Shared {
                 }
             }
         }
-        // ORDERING: as `push_global_locked`.
-        self.global_len.store(synced.global.len(), SeqCst);
+        self.publish_global(synced);
         Some(first)
     }
 
@@ -334,7 +349,10 @@ impl Shared {
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
         }
-        synced.global.append(moved);
+        let mut all = std::mem::replace(&mut synced.urgent, GList::new());
+        all.append(std::mem::replace(&mut synced.global, GList::new()));
+        all.append(moved);
+        synced.global = all;
         let bound = synced.global.take_first(|g| !g.bound.load(Relaxed).is_null());
         self.push_global_locked(&mut synced, GList::new()); // publishes the length
         // SAFETY: an M that a goroutine is bound to does not end before it is unbound. We took the goroutine out of the
@@ -366,7 +384,7 @@ impl Shared {
         if p.flags.load(Relaxed) & RETIRE != 0 {
             drop(synced);
             self.retire(p);
-        } else if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
+        } else if !p.runq.is_empty() || self.global_len() > 0 || p.timers.next_ns() != u64::MAX {
             self.start_m(synced, p, false);
         } else {
             self.put_idle_locked(&mut synced, p);

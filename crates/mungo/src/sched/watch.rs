@@ -23,7 +23,7 @@ const ANNOUNCED_NS: u64 = 20_000;
 /// From here on a goroutine on the same tick is suspected of being blocked.
 /// TUNED: the P moves on at the second look; looks are at most 1 ms apart while somebody waits.
 const SUSPECT_NS: u64 = 50_000;
-/// A goroutine that has been seen computing for so long makes room for one that a timer woke.
+/// A goroutine that has been seen computing for so long makes room for one that a timer or the network woke.
 /// TUNED: with the millisecond that may pass before it is first seen, that is about a millisecond.
 const WAKEUP_PREEMPTS_NS: u64 = 200_000;
 /// A timer so late is not being looked after by its own P.
@@ -129,8 +129,10 @@ impl Watch {
             }
             return false;
         }
+        let woken_wait = shared.is_urgent() || p.has_fresh();
+        let slice_ns = shared.config.time_slice_ns.min(if woken_wait { WAKEUP_PREEMPTS_NS } else { u64::MAX });
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
-        if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
+        if ran >= slice_ns || flags & PREEMPT != 0 {
             p.ask_to_yield(tick);
             let computes = cpu.saturating_sub(first) > COMPUTES_NS.min(shared.config.time_slice_ns / 2);
             if computes {
@@ -202,20 +204,9 @@ impl Watch {
         running.min_by_key(|(p, seen)| (seen.since_ns, p.id)).map(|(p, seen)| (*seen, p))
     }
 
-    /// Puts the first of those that were woken next in line on `p`, the others ahead of the global queue, and ends the
-    /// slice of the goroutine there.
-    fn make_room(&mut self, shared: &Shared, p: &P, seen: Seen, mut woken: GList, now: u64) {
-        if let Some(first) = woken.pop()
-            && !p.runq.offer_next(first.as_ptr())
-        {
-            let mut list = GList::new();
-            list.push(first);
-            list.append(std::mem::replace(&mut woken, GList::new()));
-            woken = list;
-        }
-        if woken.len() > 0 {
-            shared.push_global_front(woken);
-        }
+    /// Those that were woken go ahead of all others, and the slice of the goroutine on `p` ends.
+    fn make_room(&mut self, shared: &Shared, p: &P, seen: Seen, woken: GList, now: u64) {
+        shared.push_urgent(woken);
         p.ask_to_yield(seen.tick);
         // SAFETY: Ms live as long as the runtime.
         self.evict(shared, unsafe { &*seen.m }, p, now);
