@@ -7,6 +7,7 @@ use common::{PATIENCE, end, runtime};
 use futures::future::{join_all, select};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use mungo::hyper::{MungoExecutor, MungoTimer};
@@ -48,6 +49,12 @@ fn request(path: &str, body: Bytes) -> Request<Full<Bytes>> {
     Request::post(path).header("host", "localhost").body(Full::new(body)).unwrap()
 }
 
+/// Sends it as soon as the connection is ready for another one.
+async fn ask(sender: &mut SendRequest<Full<Bytes>>, request: Request<Full<Bytes>>) -> Response<Incoming> {
+    sender.ready().await.unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
 async fn body(response: Response<Incoming>) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
@@ -74,12 +81,12 @@ fn http1_round_trips() {
                         let connection = go(move || block_on(connection));
                         for round in 0..20 {
                             let text = Bytes::from(format!("{i} {round}"));
-                            let response = sender.send_request(request("/echo", text.clone())).await.unwrap();
+                            let response = ask(&mut sender, request("/echo", text.clone())).await;
                             assert_eq!(body(response).await, text);
                         }
-                        let response = sender.send_request(request("/work", Bytes::new())).await.unwrap();
+                        let response = ask(&mut sender, request("/work", Bytes::new())).await;
                         assert_eq!(body(response).await, "4999950000");
-                        let response = sender.send_request(request("/", Bytes::new())).await.unwrap();
+                        let response = ask(&mut sender, request("/", Bytes::new())).await;
                         assert_eq!(response.status(), StatusCode::NOT_FOUND);
                         drop(sender);
                         connection.await.unwrap().unwrap();
@@ -105,7 +112,7 @@ fn http1_large_bodies() {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(client).await.unwrap();
             let connection = go(move || block_on(connection));
             let large = Bytes::from((0..8_000_000u32).map(|i| i as u8).collect::<Vec<_>>());
-            let response = sender.send_request(request("/echo", large.clone())).await.unwrap();
+            let response = ask(&mut sender, request("/echo", large.clone())).await;
             assert!(body(response).await == large);
             drop(sender);
             connection.await.unwrap().unwrap();
@@ -179,10 +186,10 @@ fn an_axum_router() {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(client).await.unwrap();
             let connection = go(move || block_on(connection));
             let get = Request::get("/add/2").header("host", "localhost").body(Full::new(Bytes::new())).unwrap();
-            assert_eq!(body(sender.send_request(get).await.unwrap()).await, "42");
-            let response = sender.send_request(request("/echo", "hello".into())).await.unwrap();
+            assert_eq!(body(ask(&mut sender, get).await).await, "42");
+            let response = ask(&mut sender, request("/echo", "hello".into())).await;
             assert_eq!(body(response).await, "hello");
-            let response = sender.send_request(request("/nowhere", Bytes::new())).await.unwrap();
+            let response = ask(&mut sender, request("/nowhere", Bytes::new())).await;
             assert_eq!(response.status(), StatusCode::NOT_FOUND);
             drop(sender);
             connection.await.unwrap().unwrap();
@@ -239,7 +246,7 @@ fn graceful_shutdown() {
         let connection = go(move || block_on(connection));
         let response = go(move || {
             block_on(async {
-                let response = sender.send_request(request("/", Bytes::new())).await.unwrap();
+                let response = ask(&mut sender, request("/", Bytes::new())).await;
                 (body(response).await, sender)
             })
         });
