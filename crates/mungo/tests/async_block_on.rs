@@ -42,7 +42,9 @@ fn wakes_between_poll_and_park_are_not_lost() {
             // By reference and by value, once and twice.
             cx.waker().wake_by_ref();
             if left % 2 == 0 {
-                cx.waker().clone().wake();
+                let by_value = cx.waker().clone();
+                drop(by_value.clone());
+                by_value.wake();
             }
             Poll::Pending
         }));
@@ -209,7 +211,10 @@ fn a_sleep_can_be_put_off_and_called_off() {
         }));
         assert!(start.elapsed() >= Duration::from_millis(3));
         let mut never = sleep_async(Duration::MAX);
-        block_on(poll_fn(|cx| Poll::Ready(assert!(std::pin::Pin::new(&mut never).poll(cx).is_pending()))));
+        block_on(poll_fn(|cx| {
+            assert!(std::pin::Pin::new(&mut never).poll(cx).is_pending());
+            Poll::Ready(())
+        }));
         drop(never);
     });
 }
