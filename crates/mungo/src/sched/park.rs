@@ -124,9 +124,20 @@ impl Waiter {
     /// As `wake`.
     #[inline]
     pub(crate) unsafe fn wake_by(waker: Option<&Running>, this: NonNull<Waiter>) {
-        // SAFETY: by the caller; not touched after the store or the notification.
+        // SAFETY: by the caller.
         match unsafe { this.as_ref() } {
             Waiter::G(g) => ready_by(waker, *g),
+            // SAFETY: by the caller.
+            _ => unsafe { Waiter::wake_other(this) },
+        }
+    }
+
+    /// Apart from the goroutines, so that their way has no jump table.
+    #[cold]
+    unsafe fn wake_other(this: NonNull<Waiter>) {
+        // SAFETY: by the caller; not touched after the store or the notification.
+        match unsafe { this.as_ref() } {
+            Waiter::G(g) => ready(*g),
             Waiter::Thread { thread, woken } => {
                 let thread = thread.clone();
                 SLEEPING_THREADS.fetch_sub(1, Relaxed);
