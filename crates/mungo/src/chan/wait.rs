@@ -13,6 +13,7 @@ use super::error::{RecvError, SendError};
 use super::queue::{Ending, Kind, Node, Operation, Outcome};
 use crate::sched::claim::Claim;
 use crate::sched::park::Waiter;
+use crate::sched::task::TaskSlot;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomPinned;
 use std::mem::MaybeUninit;
@@ -37,7 +38,7 @@ unsafe impl<T: Send> Sync for TaskWait<T> {}
 
 impl<T> TaskWait<T> {
     pub(super) fn new() -> TaskWait<T> {
-        let waiter = Waiter::Task(Cell::new(None));
+        let waiter = Waiter::Task(TaskSlot::empty());
         TaskWait {
             op: UnsafeCell::new(Operation { claim: Claim::new(), kind: Kind::Task, waiter }),
             node: Node::new(),
@@ -65,9 +66,9 @@ impl<T> TaskWait<T> {
     }
 
     /// Of the task that waits. Under the channel's lock.
-    fn waker(&self) -> &Cell<Option<Waker>> {
+    fn waker(&self) -> &TaskSlot {
         match &self.op().waiter {
-            Waiter::Task(waker) => waker,
+            Waiter::Task(slot) => slot,
             _ => unreachable!("made so"),
         }
     }
@@ -75,7 +76,8 @@ impl<T> TaskWait<T> {
     fn wakes(&self, other: &Waker, _: &Locked<'_>) -> bool {
         let waker = self.waker().take();
         let same = waker.as_ref().is_some_and(|waker| waker.will_wake(other));
-        self.waker().set(waker);
+        let none = self.waker().replace(waker);
+        debug_assert!(none.is_none());
         same
     }
 
@@ -83,7 +85,8 @@ impl<T> TaskWait<T> {
     fn arm(&self, waker: Waker) {
         // SAFETY: nobody knows it, and no borrow of it is in use.
         unsafe { (*self.op.get()).claim.reopen() };
-        self.waker().set(Some(waker));
+        let none = self.waker().replace(Some(waker));
+        debug_assert!(none.is_none(), "taken when the last wait ended");
         self.node.arm(self.op(), 0, self.slot().cast());
         self.node.engaged.set(false);
         self.waiting.set(true);

@@ -18,6 +18,7 @@
 use super::m::M;
 use super::park::Waiter;
 use super::shared::Shared;
+use super::task::TaskSlot;
 use super::wake::{Wake, WakeState};
 use crate::lock::Lock;
 use crate::scope::ScopeData;
@@ -524,7 +525,7 @@ impl G {
     }
 
     /// By the handle: the task that it left waits no more. `None`: there was none, or it is being woken.
-    pub(crate) fn take_back_task(&self) -> Option<Box<Waiter>> {
+    pub(crate) fn take_back_task(&self) -> Option<Waker> {
         let seen = self.join.load(Acquire);
         if matches!(seen, NO_JOINER | DONE | DETACHED) {
             return None;
@@ -532,7 +533,7 @@ impl G {
         // ORDERING: Acquire the result if it is there. The box is our own.
         self.join.compare_exchange(seen, NO_JOINER, Acquire, Acquire).ok()?;
         // SAFETY: `poll_done` put it there, for whoever takes it out.
-        Some(unsafe { Box::from_raw(seen as *mut Waiter) })
+        unsafe { Box::from_raw(seen as *mut Waiter) }.take_waker()
     }
 
     /// By the handle: whether the goroutine has ended. If not, its end wakes the task.
@@ -540,14 +541,14 @@ impl G {
         if self.is_done() {
             return true;
         }
-        let known = self.take_back_task().and_then(|waiter| waiter.into_waker());
-        let waker = known.filter(|known| known.will_wake(waker)).unwrap_or_else(|| waker.clone());
-        let waiter = Box::into_raw(Box::new(Waiter::Task(Cell::new(Some(waker)))));
+        let known = self.take_back_task().filter(|known| known.will_wake(waker));
+        let slot = TaskSlot::new(known.unwrap_or_else(|| waker.clone()));
+        let waiter = Box::into_raw(Box::new(Waiter::Task(slot)));
         // ORDERING: Release the box to `complete`, Acquire the result if it is there.
         let left = self.join.compare_exchange(NO_JOINER, waiter as usize, AcqRel, Acquire);
         if left.is_err() {
             // SAFETY: nobody else has seen it.
-            drop(unsafe { Box::from_raw(waiter) });
+            drop(unsafe { Box::from_raw(waiter) }.take_waker());
         }
         left.is_err()
     }

@@ -13,12 +13,11 @@ use super::global::GList;
 use super::monitor;
 use super::p::P;
 use super::shared::Shared;
-use super::task;
+use super::task::{self, TaskSlot};
 use super::wake::Wake;
 use crate::current::{self, Running};
 use crate::netpoll::Polling;
 use crate::sys::clock;
-use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicBool, AtomicI32,
@@ -39,7 +38,7 @@ pub(crate) enum Waiter {
     Polling(Polling),
     /// A task of an executor, which does not [`wait`](Waiter::wait) but is polled. It lies in its future, or in a box
     /// that belongs to whoever may wake it; under the lock that guards it, or its owner's.
-    Task(Cell<Option<Waker>>),
+    Task(TaskSlot),
 }
 
 /// Plain threads that sleep in a [`Waiter`] and were not woken yet: they will wake nobody. The waker counts
@@ -101,9 +100,9 @@ impl Waiter {
     }
 
     /// The task's waker.
-    pub(crate) fn into_waker(self) -> Option<Waker> {
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
         match self {
-            Waiter::Task(waker) => waker.into_inner(),
+            Waiter::Task(slot) => slot.take(),
             _ => None,
         }
     }
@@ -146,7 +145,7 @@ impl Waiter {
                 thread.unpark();
             }
             Waiter::Polling(polling) => polling.wake(),
-            Waiter::Task(waker) => _ = waker.take().map(task::wake),
+            Waiter::Task(slot) => _ = slot.take().map(task::wake),
         }
     }
 }
@@ -219,7 +218,7 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
             ready_on(running.p(), running.shared(), *g, false);
         }
         // SAFETY: a task's waiter is in a box, which went to us when the goroutine completed.
-        Waiter::Task(_) => _ = unsafe { Box::from_raw(joiner.as_ptr()) }.into_waker().map(task::wake),
+        Waiter::Task(_) => _ = unsafe { Box::from_raw(joiner.as_ptr()) }.take_waker().map(task::wake),
         // SAFETY: as above.
         _ => unsafe { Waiter::wake(joiner) },
     }

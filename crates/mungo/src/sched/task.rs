@@ -21,6 +21,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
+/// A place for the waker of a task that waits. Whoever ends the wait takes it out.
+///
+/// It has no destructor, so that those who wait on a goroutine do not pay for one.
+pub(crate) struct TaskSlot(Cell<ManuallyDrop<Option<Waker>>>);
+
+impl TaskSlot {
+    pub(crate) fn empty() -> TaskSlot {
+        TaskSlot(Cell::new(ManuallyDrop::new(None)))
+    }
+
+    pub(crate) fn new(waker: Waker) -> TaskSlot {
+        TaskSlot(Cell::new(ManuallyDrop::new(Some(waker))))
+    }
+
+    pub(crate) fn take(&self) -> Option<Waker> {
+        self.replace(None)
+    }
+
+    pub(crate) fn replace(&self, waker: Option<Waker>) -> Option<Waker> {
+        ManuallyDrop::into_inner(self.0.replace(ManuallyDrop::new(waker)))
+    }
+}
+
 thread_local! {
     /// On the threads of a runtime, on their own thread-locals: the runtime.
     static RUNTIME: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
