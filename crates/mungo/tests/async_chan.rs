@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Drops, Rng, hasty_runtime, runtime, stress_time, wait_until};
+use common::{Drops, Rng, counting, hasty_runtime, runtime, stress_time, wait_until};
 use futures::future::{Either, join, select};
 use futures::stream::{FusedStream, StreamExt};
 use futures::{SinkExt, Stream};
@@ -15,23 +15,8 @@ use mungo::{block_on, go};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-
-/// A waker that counts.
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-fn counting() -> (Arc<Count>, Waker) {
-    let count = Arc::new(Count(AtomicUsize::new(0)));
-    (count.clone(), count.into())
-}
 
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
@@ -108,7 +93,7 @@ fn a_value_handed_to_a_dropped_future_comes_back() {
         let mut first = Box::pin(rx.recv_async());
         assert!(poll(first.as_mut(), &waker).is_pending());
         assert_eq!(tx.try_send(1), Ok(()), "a task that waits is a receiver");
-        assert_eq!((count.0.load(SeqCst), rx.len()), (1, 0));
+        assert_eq!((count.count(), rx.len()), (1, 0));
         if capacity != Some(0) {
             tx.send(2).unwrap();
         }
@@ -178,13 +163,13 @@ fn a_dropped_send_sends_nothing_and_drops_once() {
     let mut waits = Box::pin(tx.send_async(drops.one()));
     assert!(poll(waits.as_mut(), &waker).is_pending());
     drop(waits);
-    assert_eq!((drops.count(), count.0.load(SeqCst)), (2, 0));
+    assert_eq!((drops.count(), count.count()), (2, 0));
     assert!(rx.try_recv().is_err());
     let mut taken = Box::pin(tx.send_async(drops.one()));
     assert!(poll(taken.as_mut(), &waker).is_pending());
     let value = rx.try_recv().unwrap();
     drop(taken); // it was received, and is not dropped here
-    assert_eq!((drops.count(), count.0.load(SeqCst)), (2, 1));
+    assert_eq!((drops.count(), count.count()), (2, 1));
     drop(value);
     let mut closed = Box::pin(tx.send_async(drops.one()));
     assert!(poll(closed.as_mut(), &waker).is_pending());
@@ -194,7 +179,7 @@ fn a_dropped_send_sends_nothing_and_drops_once() {
         other => panic!("{other:?}"),
     }
     drop(closed);
-    assert_eq!((drops.count(), count.0.load(SeqCst)), (4, 2));
+    assert_eq!((drops.count(), count.count()), (4, 2));
 }
 
 #[test]
@@ -209,7 +194,7 @@ fn the_last_waker_counts_and_old_ones_are_let_go() {
     drop((wake_a, wake_b));
     assert_eq!((Arc::strong_count(&a), Arc::strong_count(&b)), (1, 2));
     tx.send(()).unwrap();
-    assert_eq!((a.0.load(SeqCst), b.0.load(SeqCst)), (0, 1));
+    assert_eq!((a.count(), b.count()), (0, 1));
     drop(future);
     assert_eq!(Arc::strong_count(&b), 1);
 }
@@ -297,7 +282,7 @@ fn a_selected_sender_that_thinks_better_of_it() {
     // Its panic while it makes the value gives the place back.
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(chosen)));
     assert!(refused.is_err(), "dropped without a send");
-    assert_eq!(count.0.load(SeqCst), 1, "to look again");
+    assert_eq!(count.count(), 1, "to look again");
     assert!(poll(future.as_mut(), &waker).is_pending());
     tx.send(2).unwrap();
     assert_eq!(poll(future.as_mut(), &waker), Poll::Ready(Ok(2)));

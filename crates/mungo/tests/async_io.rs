@@ -3,15 +3,14 @@
 
 mod common;
 
-use common::{runtime, wait_until};
+use common::{counting, runtime, wait_until};
 use futures::future::{join, join_all};
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use mungo::net::{TcpListener, TcpStream};
 use mungo::{block_on, go};
 use plain::echo;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 
 /// Both ends of a connection.
 fn pair() -> (TcpStream, TcpStream) {
@@ -131,19 +130,6 @@ fn two_tasks_read_one_stream() {
     assert_eq!(readers.into_iter().map(|r| r.join().unwrap()).sum::<usize>(), n);
 }
 
-struct Count(AtomicUsize);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-fn counting() -> (Arc<Count>, Waker) {
-    let count = Arc::new(Count(AtomicUsize::new(0)));
-    (count.clone(), count.into())
-}
-
 /// The waker of the executor is called by whoever polls the network, but never inside the runtime.
 #[test]
 fn a_task_is_woken_by_data_by_the_end_and_by_close() {
@@ -159,7 +145,7 @@ fn a_task_is_woken_by_data_by_the_end_and_by_close() {
             1 => drop(server),
             _ => client.close().unwrap(),
         }
-        wait_until("it is woken", || count.0.load(SeqCst) > 0);
+        wait_until("it is woken", || count.count() > 0);
         match (how, std::pin::Pin::new(&mut read).poll(&mut cx)) {
             (0, Poll::Ready(Ok(1))) | (1, Poll::Ready(Ok(0))) => {}
             (2, Poll::Ready(Err(e))) => assert_eq!(e.kind(), std::io::ErrorKind::NotConnected),

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Drops, hasty_runtime, runtime};
+use common::{Drops, counting, hasty_runtime, runtime};
 use futures::executor::{LocalPool, ThreadPool};
 use futures::future::{Either, join_all, select};
 use futures::task::{LocalSpawnExt, SpawnExt};
@@ -10,8 +10,7 @@ use mungo::{block_on, go};
 use std::future::{poll_fn, ready};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 #[test]
 fn under_a_foreign_executor() {
@@ -51,14 +50,6 @@ fn scoped_handles_too() {
     assert_eq!(sum, 6);
 }
 
-struct Count(AtomicU32);
-
-impl Wake for Count {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 fn poll_once<T>(handle: &mut mungo::JoinHandle<T>, waker: &Waker) -> Poll<std::thread::Result<T>> {
     Pin::new(handle).poll(&mut Context::from_waker(waker))
 }
@@ -67,32 +58,30 @@ fn poll_once<T>(handle: &mut mungo::JoinHandle<T>, waker: &Waker) -> Poll<std::t
 fn the_last_task_that_polled_is_woken_once() {
     let (tx, rx) = mungo::chan::bounded::<()>(0);
     let mut handle = go(move || rx.recv().is_err());
-    let counts = [(); 2].map(|()| Arc::new(Count(AtomicU32::new(0))));
-    let wakers = counts.clone().map(Waker::from);
-    for waker in [&wakers[0], &wakers[1], &wakers[0], &wakers[1], &wakers[1]] {
+    let [(a, wake_a), (b, wake_b)] = [(); 2].map(|()| counting());
+    for waker in [&wake_a, &wake_b, &wake_a, &wake_b, &wake_b] {
         assert!(poll_once(&mut handle, waker).is_pending());
     }
     assert!(!handle.is_finished());
     drop(tx);
-    common::wait_until("it was woken", || counts[1].0.load(SeqCst) == 1);
+    common::wait_until("it was woken", || b.count() == 1);
     assert!(handle.is_finished());
-    assert!(matches!(poll_once(&mut handle, &wakers[0]), Poll::Ready(Ok(true))));
+    assert!(matches!(poll_once(&mut handle, &wake_a), Poll::Ready(Ok(true))));
     drop(handle);
-    assert_eq!(counts.map(|c| c.0.load(SeqCst)), [0, 1]);
-    drop(wakers);
+    assert_eq!((a.count(), b.count()), (0, 1));
 }
 
 #[test]
 fn what_was_polled_can_be_joined_dropped_or_forgotten() {
     let drops = Drops::leaked();
-    let count = Arc::new(Count(AtomicU32::new(0)));
+    let (wakes, waker) = counting();
     for round in 0..30 {
         let (tx, rx) = mungo::chan::bounded::<()>(0);
         let mut handle = go(move || {
             _ = rx.recv();
             drops.one()
         });
-        assert!(poll_once(&mut handle, &count.clone().into()).is_pending());
+        assert!(poll_once(&mut handle, &waker).is_pending());
         match round % 3 {
             0 => {
                 drop(tx);
@@ -109,7 +98,7 @@ fn what_was_polled_can_be_joined_dropped_or_forgotten() {
         }
     }
     common::wait_until("all results are dropped", || drops.count() == 30);
-    common::wait_until("all wakers are dropped", || Arc::strong_count(&count) == 1);
+    common::wait_until("all wakers but ours are dropped", || Arc::strong_count(&wakes) == 2);
 }
 
 #[test]

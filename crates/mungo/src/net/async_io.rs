@@ -8,6 +8,7 @@ use super::{TcpStream, UnixStream};
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 impl<T: AsFd> Descriptor<T> {
@@ -34,12 +35,36 @@ fn shutdown(result: io::Result<()>) -> Poll<io::Result<()>> {
     }
 }
 
+/// What both traits have in common, but for the name of the end.
+macro_rules! write_methods {
+    ($close:ident) => {
+        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            self.inner.poll_write(cx, buf)
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bufs: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.inner.poll_write_vectored(cx, bufs)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn $close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            shutdown(self.inner.io().shutdown(Shutdown::Write))
+        }
+    };
+}
+
 #[cfg(feature = "futures-io")]
 mod futures {
     use super::*;
     use futures_io::{AsyncRead, AsyncWrite};
     use std::io::{IoSliceMut, Read};
-    use std::pin::Pin;
 
     macro_rules! implement {
         ($Type:ty) => {
@@ -64,29 +89,7 @@ mod futures {
 
             /// As [`AsyncRead`]. Closing ends the writing side; what the peer sends can still be read.
             impl AsyncWrite for $Type {
-                fn poll_write(
-                    self: Pin<&mut Self>,
-                    cx: &mut Context<'_>,
-                    buf: &[u8],
-                ) -> Poll<io::Result<usize>> {
-                    self.inner.poll_write(cx, buf)
-                }
-
-                fn poll_write_vectored(
-                    self: Pin<&mut Self>,
-                    cx: &mut Context<'_>,
-                    bufs: &[IoSlice<'_>],
-                ) -> Poll<io::Result<usize>> {
-                    self.inner.poll_write_vectored(cx, bufs)
-                }
-
-                fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                    Poll::Ready(Ok(()))
-                }
-
-                fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                    shutdown(self.inner.io().shutdown(Shutdown::Write))
-                }
+                write_methods!(poll_close);
             }
         };
     }
@@ -102,7 +105,6 @@ mod hyper {
     use super::*;
     use ::hyper::rt::{Read, ReadBufCursor, Write};
     use std::os::fd::AsRawFd;
-    use std::pin::Pin;
 
     impl<T: AsFd> Descriptor<T> {
         /// Reads into memory that need not be initialised.
@@ -135,32 +137,10 @@ mod hyper {
             }
 
             impl Write for $Type {
-                fn poll_write(
-                    self: Pin<&mut Self>,
-                    cx: &mut Context<'_>,
-                    buf: &[u8],
-                ) -> Poll<io::Result<usize>> {
-                    self.inner.poll_write(cx, buf)
-                }
+                write_methods!(poll_shutdown);
 
                 fn is_write_vectored(&self) -> bool {
                     true
-                }
-
-                fn poll_write_vectored(
-                    self: Pin<&mut Self>,
-                    cx: &mut Context<'_>,
-                    bufs: &[IoSlice<'_>],
-                ) -> Poll<io::Result<usize>> {
-                    self.inner.poll_write_vectored(cx, bufs)
-                }
-
-                fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                    Poll::Ready(Ok(()))
-                }
-
-                fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                    shutdown(self.inner.io().shutdown(Shutdown::Write))
                 }
             }
         };
