@@ -142,7 +142,7 @@ fn a_large_transfer_in_both_directions_at_once() {
     let writer = {
         let client = client.clone();
         go(move || {
-            let data: Vec<u8> = (0..BYTES).map(|i| (i * 7 >> 3) as u8).collect();
+            let data: Vec<u8> = (0..BYTES).map(|i| ((i * 7) >> 3) as u8).collect();
             (&*client).write_all(&data).unwrap();
             client.shutdown(Shutdown::Write).unwrap();
         })
@@ -150,7 +150,7 @@ fn a_large_transfer_in_both_directions_at_once() {
     let mut back = Vec::new();
     (&*client).read_to_end(&mut back).unwrap();
     assert_eq!(back.len(), BYTES);
-    assert!(back.iter().enumerate().all(|(i, &b)| b == (i * 7 >> 3) as u8));
+    assert!(back.iter().enumerate().all(|(i, &b)| b == ((i * 7) >> 3) as u8));
     writer.join().unwrap();
     echoing.join().unwrap();
 }
