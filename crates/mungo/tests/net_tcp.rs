@@ -7,6 +7,7 @@ use mungo::go;
 use mungo::net::{TcpListener, TcpStream};
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -141,7 +142,7 @@ fn a_large_transfer_in_both_directions_at_once() {
     let writer = {
         let client = client.clone();
         go(move || {
-            let data: Vec<u8> = (0..BYTES).map(|i| (i * 7 >> 3) as u8).collect();
+            let data: Vec<u8> = (0..BYTES).map(|i| ((i * 7) >> 3) as u8).collect();
             (&*client).write_all(&data).unwrap();
             client.shutdown(Shutdown::Write).unwrap();
         })
@@ -149,7 +150,7 @@ fn a_large_transfer_in_both_directions_at_once() {
     let mut back = Vec::new();
     (&*client).read_to_end(&mut back).unwrap();
     assert_eq!(back.len(), BYTES);
-    assert!(back.iter().enumerate().all(|(i, &b)| b == (i * 7 >> 3) as u8));
+    assert!(back.iter().enumerate().all(|(i, &b)| b == ((i * 7) >> 3) as u8));
     writer.join().unwrap();
     echoing.join().unwrap();
 }
@@ -270,4 +271,56 @@ fn names_are_resolved() {
     let (listener, address) = listen();
     go(move || TcpStream::connect(("localhost", address.port())).unwrap()).join().unwrap();
     drop(listener);
+}
+
+/// After a short read the next one waits without asking; the end, which came with the bytes, is seen all the same.
+#[test]
+fn bytes_and_the_end_at_once() {
+    let runtime = common::runtime(2);
+    runtime.run(|| {
+        for i in 0..2000u32 {
+            let (client, server) = pair();
+            let reader = go(move || {
+                let mut buffer = [0; 64];
+                let mut sum = 0;
+                loop {
+                    match (&client).read(&mut buffer).unwrap() {
+                        0 => return sum,
+                        n => sum += n,
+                    }
+                }
+            });
+            (0..i % 3).for_each(|_| mungo::yield_now());
+            (&server).write_all(b"abc").unwrap();
+            (0..i % 4).for_each(|_| mungo::yield_now());
+            (&server).write_all(b"de").unwrap();
+            drop(server);
+            assert_eq!(reader.join().unwrap(), 5);
+        }
+    });
+    common::end(runtime);
+}
+
+/// Urgent data ends a read early, though there is more.
+#[test]
+fn urgent_data_hides_nothing() {
+    for _ in 0..100 {
+        let (client, server) = pair();
+        let reader = go(move || {
+            let (mut buffer, mut all) = ([0; 64], Vec::new());
+            while let n @ 1.. = (&client).read(&mut buffer).unwrap() {
+                all.extend_from_slice(&buffer[..n]);
+                if all.ends_with(b"cd") {
+                    break;
+                }
+            }
+            all
+        });
+        (&server).write_all(b"ab").unwrap();
+        // SAFETY: one byte to read from.
+        assert_eq!(unsafe { libc::send(server.as_raw_fd(), b"!".as_ptr().cast(), 1, libc::MSG_OOB) }, 1);
+        (&server).write_all(b"cd").unwrap();
+        assert_eq!(reader.join().unwrap(), b"abcd");
+        drop(server);
+    }
 }

@@ -1,6 +1,6 @@
 //! A descriptor that goroutines wait for: try, and if the kernel has nothing, park and try again.
 
-use crate::netpoll::{self, Direction, Record, Waited};
+use crate::netpoll::{self, Direction, Record, Seen, Waited};
 use crate::sched::reason::WaitReason;
 use crate::sys::clock;
 use std::io;
@@ -66,8 +66,40 @@ impl<T: AsFd> Descriptor<T> {
         &self,
         side: Side,
         reason: WaitReason,
-        mut until_ns: Option<u64>,
+        until_ns: Option<u64>,
         mut op: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.attempt(side, reason, until_ns, |io, _| op(io))
+    }
+
+    /// Reads at most `len` bytes of a stream where a short read means that there are no more: then the next one need
+    /// not ask the kernel before it waits. True for TCP, but not for Unix sockets, where it may also mean that
+    /// descriptors come next.
+    pub(crate) fn read_stream(
+        &self,
+        len: usize,
+        mut op: impl FnMut(&T) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let direction = self.side(Side::Read);
+        let trust = self.record.is_registered() && !self.is_nonblocking();
+        self.attempt(Side::Read, WaitReason::NetRead, None, |io, seen| {
+            if trust && len != 0 && direction.is_drained(seen) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let n = op(io)?;
+            if n != 0 && n < len {
+                direction.note_drained(seen);
+            }
+            Ok(n)
+        })
+    }
+
+    fn attempt<R>(
+        &self,
+        side: Side,
+        reason: WaitReason,
+        mut until_ns: Option<u64>,
+        mut op: impl FnMut(&T, Seen) -> io::Result<R>,
     ) -> io::Result<R> {
         let direction = self.side(side);
         loop {
@@ -76,7 +108,7 @@ impl<T: AsFd> Descriptor<T> {
             if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
                 return Err(timed_out());
             }
-            match op(&self.io) {
+            match op(&self.io, seen) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(self.explain(direction, e)),

@@ -219,18 +219,16 @@ macro_rules! timeouts_api {
     };
 }
 
-/// `Read` and `Write`, for the value and for `&`.
+/// `Read` and `Write`, for the value and for `&`. The type has a `read_op`, which reads at most so many bytes.
 macro_rules! stream_io {
     ($Type:ident) => {
         impl std::io::Read for &$Type {
             fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-                use $crate::net::descriptor::Side;
-                self.inner.run(Side::Read, $crate::WaitReason::NetRead, |mut io| io.read(buf))
+                self.read_op(buf.len(), |mut io| io.read(buf))
             }
 
             fn read_vectored(&mut self, bufs: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                use $crate::net::descriptor::Side;
-                self.inner.run(Side::Read, $crate::WaitReason::NetRead, |mut io| io.read_vectored(bufs))
+                self.read_op(bufs.iter().map(|b| b.len()).sum(), |mut io| io.read_vectored(bufs))
             }
         }
 

@@ -144,6 +144,14 @@ impl TcpStream {
         self.inner.io().shutdown(how)
     }
 
+    fn read_op(
+        &self,
+        len: usize,
+        op: impl FnMut(&std::net::TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.inner.read_stream(len, op)
+    }
+
     /// Whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// ```

@@ -1,7 +1,8 @@
 //! A connection on this machine.
 
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, stream_io, timeouts_api};
+use crate::sched::reason::WaitReason;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixStream as Std};
@@ -86,6 +87,10 @@ impl UnixStream {
     /// The address of the other end.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
+    }
+
+    fn read_op(&self, _: usize, op: impl FnMut(&Std) -> io::Result<usize>) -> io::Result<usize> {
+        self.inner.run(Side::Read, WaitReason::NetRead, op)
     }
 
     /// Ends one direction or both. Who waits in a read gets the end of the stream, who writes an error.

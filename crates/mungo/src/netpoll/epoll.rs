@@ -12,7 +12,9 @@ const INTERRUPT: u64 = 0;
 /// Waits longer than this end in two steps: see [`Epoll::wait`].
 const TWO_STEPS_NS: u64 = 5_000_000;
 
-pub(super) const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+/// The end, an error, or urgent data: more than bytes.
+pub(super) const PECULIAR: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLPRI) as u32;
+pub(super) const READABLE: u32 = libc::EPOLLIN as u32 | PECULIAR;
 pub(super) const WRITABLE: u32 = (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 #[derive(Debug)]
@@ -68,7 +70,7 @@ impl Epoll {
 
     /// Registers a descriptor for its life.
     pub(super) fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let flags = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let flags = READABLE | WRITABLE | libc::EPOLLET as u32;
         self.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd(), flags, token)
     }
 

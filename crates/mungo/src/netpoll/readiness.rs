@@ -46,6 +46,14 @@ struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
+impl Seen {
+    /// As a number, which is not `u64::MAX`.
+    #[cfg(not(loom))]
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// It was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;

@@ -3,9 +3,9 @@
 //! Records are pooled and never freed: an event that comes late finds the record of another descriptor, or of none,
 //! and its generation tells. Even if it did not, the worst would be a try in vain (see `readiness.rs`).
 
-use super::epoll::{READABLE, WRITABLE};
-use super::readiness::{Fired, Readiness};
-use super::{Poller, poller};
+use super::epoll::{PECULIAR, READABLE, WRITABLE};
+use super::poller::{poller, wake_task};
+use super::readiness::{Fired, Readiness, Seen};
 use crate::lock::Lock;
 use std::cell::Cell;
 use std::io;
@@ -46,7 +46,15 @@ pub(crate) struct Direction {
     pub(crate) timeout_ns: AtomicU64,
     /// And until then at the most, on the monotonic clock.
     pub(crate) deadline_ns: AtomicU64,
+    /// The last read took all there was, after this was [`Seen`]: another one before the next event is in vain.
+    drained: AtomicU64,
+    /// There may be the end, an error or urgent data after a short read, and no further event for it. Written by the
+    /// poller, before the event counts.
+    peculiar: AtomicBool,
 }
+
+/// `Direction::drained`: nothing is known.
+const UNKNOWN: u64 = u64::MAX;
 
 // SAFETY: `next` is used under the pool's lock only.
 unsafe impl Sync for Record {}
@@ -64,7 +72,7 @@ impl Fired {
     /// Wakes them, by a goroutine or a plain thread.
     pub(crate) fn wake(self) {
         self.popped.wake();
-        super::wake_task(self.waker);
+        wake_task(self.waker);
     }
 }
 
@@ -74,7 +82,22 @@ impl Direction {
             readiness: Readiness::new(),
             timeout_ns: AtomicU64::new(u64::MAX),
             deadline_ns: AtomicU64::new(u64::MAX),
+            drained: AtomicU64::new(UNKNOWN),
+            peculiar: AtomicBool::new(false),
         }
+    }
+
+    /// A read of a stream took less than there was room for, after `seen`.
+    #[inline]
+    pub(crate) fn note_drained(&self, seen: Seen) {
+        self.drained.store(seen.number(), Relaxed);
+    }
+
+    /// Whether a read would be in vain, since whatever comes next comes with an event after `seen`.
+    #[inline]
+    pub(crate) fn is_drained(&self, seen: Seen) -> bool {
+        // The event that brought the end is to come, or is among those seen: then `seen` acquired the flag.
+        self.drained.load(Relaxed) == seen.number() && !self.peculiar.load(Relaxed)
     }
 
     /// For a new descriptor.
@@ -82,6 +105,8 @@ impl Direction {
         self.readiness.reopen();
         self.timeout_ns.store(u64::MAX, Relaxed);
         self.deadline_ns.store(u64::MAX, Relaxed);
+        self.drained.store(UNKNOWN, Relaxed);
+        self.peculiar.store(false, Relaxed);
     }
 
     /// A new deadline also holds for those who wait already.
@@ -158,13 +183,17 @@ impl Record {
 
     #[cold]
     fn register_slow(&'static self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let poller: &Poller = poller()?;
+        let poller = poller()?;
         let _changing = self.changing.lock();
         if !self.registered.load(Relaxed) {
             poller.epoll.add(fd, self.token())?;
             self.registered.store(true, Release); // ORDERING: above
         }
         Ok(())
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(Acquire) // ORDERING: as in `register`
     }
 
     /// From here on events for it are stale.
@@ -199,6 +228,9 @@ impl Record {
 
     /// An event came.
     pub(super) fn fire(&self, flags: u32, mut woken: impl FnMut(Fired)) {
+        if flags & PECULIAR != 0 {
+            self.read.peculiar.store(true, Relaxed);
+        }
         for (direction, of) in [(&self.read, READABLE), (&self.write, WRITABLE)] {
             if flags & of != 0
                 && let Some(fired) = direction.readiness.fire()

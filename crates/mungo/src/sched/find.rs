@@ -161,8 +161,12 @@ fn steal(m: &'static M, p: &'static P) -> Option<Found> {
                 }
             }
             p.counters.steal_attempts.add(1);
+            let fresh = victim.has_fresh();
             if let Some(g) = victim.runq.steal_into(&p.runq, last) {
                 p.counters.steals.add(1);
+                if fresh {
+                    p.mark_fresh();
+                }
                 return Some((own(g), false));
             }
         }

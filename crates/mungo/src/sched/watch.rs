@@ -249,8 +249,9 @@ impl Watch {
     /// Whether there is a reason to look again within a millisecond.
     pub(super) fn is_concerned(&self, shared: &Shared) -> bool {
         !self.strays.is_empty()
+            || netpoll::is_unwatched()
             || (shared.counts.idle_ps() < shared.procs()
-                && (shared.any_work() || shared.next_timer_ns() != u64::MAX || netpoll::anyone_waits()))
+                && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
     }
 }
 
