@@ -1,7 +1,7 @@
 //! Streams for tasks: the traits of `futures-io` and of hyper.
 //!
 //! True polls, which never park: a task may read and write at once. They try the socket, and if the kernel has nothing
-//! leave their waker with the poller. There is room for one task in each direction; if there are more, they take turns.
+//! leave their waker with the poller. Several tasks may wait for one direction: all are woken, and try.
 
 use super::descriptor::{Descriptor, Side};
 use super::{TcpStream, UnixStream};

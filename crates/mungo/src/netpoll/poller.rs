@@ -86,7 +86,6 @@ pub(crate) fn poll(
         Registered::Fresh => {}
         Registered::InsteadOf(old) => {
             WAITS.0.fetch_sub(1, Relaxed);
-            // There is room for one task. Another one polls again, and takes the place in its turn.
             if !old.will_wake(cx.waker()) {
                 task::wake(old);
             }
@@ -177,9 +176,9 @@ pub(crate) fn queue(mut woken: GList, p: &P, shared: &Shared) {
     }
 }
 
-/// Wakes the task that waited, if one did.
-pub(super) fn wake_task(waker: Option<Waker>) {
-    if let Some(waker) = waker {
+/// Wakes the tasks that waited.
+pub(super) fn wake_tasks(wakers: impl Iterator<Item = Waker>) {
+    for waker in wakers {
         WAITS.0.fetch_sub(1, Relaxed);
         task::wake(waker);
     }
@@ -192,7 +191,7 @@ impl Poller {
             let Some(record) = Record::of_token(token) else { continue };
             record.fire(flags, |fired| {
                 fired.popped.ready_into(|g: GPtr| woken.push(g));
-                if let Some(waker) = fired.waker {
+                for waker in fired.waker.into_iter().chain(fired.others) {
                     WAITS.0.fetch_sub(1, Relaxed);
                     task::ready_into(waker, |g| woken.push(g));
                 }
