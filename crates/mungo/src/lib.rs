@@ -11,6 +11,8 @@
 #[cfg(not(loom))]
 pub mod alloc;
 #[cfg(not(loom))]
+mod block_on;
+#[cfg(not(loom))]
 mod builder;
 #[cfg_attr(loom, allow(dead_code))]
 pub mod chan;
@@ -28,6 +30,8 @@ mod debug_env;
 pub mod fs;
 #[cfg(not(loom))]
 mod goroutine;
+#[cfg(all(feature = "hyper", not(loom)))]
+pub mod hyper;
 #[cfg(not(loom))]
 mod info;
 #[cfg(not(loom))]
@@ -61,6 +65,7 @@ pub use api::*;
 /// What users see.
 #[cfg(not(loom))]
 mod api {
+    pub use crate::block_on::block_on;
     pub use crate::builder::RuntimeBuilder;
     pub use crate::goroutine::{
         Goroutine, GoroutineId, OsThreadGuard, current, lock_os_thread, park, park_timeout, yield_now,

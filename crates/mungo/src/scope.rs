@@ -7,11 +7,13 @@ use crate::spawn::{JoinHandle, Spec};
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
+use std::task::{Context, Poll};
 
 /// Lies on the frame of [`scope`]; its goroutines point to it.
 pub(crate) struct ScopeData {
@@ -127,11 +129,13 @@ impl std::fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// A handle to a goroutine of a [`Scope`].
+/// A handle to a goroutine of a [`Scope`]. As [`JoinHandle`] it is a future too.
 pub struct ScopedJoinHandle<'scope, T> {
     inner: JoinHandle<T>,
     scope: PhantomData<&'scope ()>,
 }
+
+impl<T> Unpin for ScopedJoinHandle<'_, T> {}
 
 impl<T> ScopedJoinHandle<'_, T> {
     /// See [`JoinHandle::join`].
@@ -150,6 +154,15 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// See [`JoinHandle::goroutine`].
     pub fn goroutine(&self) -> Goroutine {
         self.inner.goroutine()
+    }
+}
+
+impl<T> Future for ScopedJoinHandle<'_, T> {
+    type Output = std::thread::Result<T>;
+
+    /// As of [`JoinHandle`].
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.inner).poll(cx)
     }
 }
 

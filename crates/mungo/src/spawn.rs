@@ -12,8 +12,10 @@ use crate::stack::slab::Class;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::task::{Context, Poll};
 
 /// Starts a goroutine and returns a handle to wait for it.
 ///
@@ -169,6 +171,14 @@ impl Spec {
 }
 
 /// Waits for a goroutine and gets its result. Dropping it detaches the goroutine.
+///
+/// It is a future too, for tasks of any executor: the output is what [`join`](Self::join) returns. A poll that is given
+/// up changes nothing: the handle can be polled again, joined or dropped.
+///
+/// ```
+/// let square = mungo::go(|| 7 * 7);
+/// assert_eq!(mungo::block_on(async { square.await.unwrap() }), 49);
+/// ```
 pub struct JoinHandle<T> {
     g: Option<GRef>,
     result: PhantomData<T>,
@@ -178,6 +188,9 @@ pub struct JoinHandle<T> {
 unsafe impl<T> Send for JoinHandle<T> {}
 // SAFETY: through a shared reference nothing but the G's atomics can be reached.
 unsafe impl<T> Sync for JoinHandle<T> {}
+
+/// The result is elsewhere.
+impl<T> Unpin for JoinHandle<T> {}
 
 impl<T> JoinHandle<T> {
     fn g(&self) -> &GRef {
@@ -189,14 +202,14 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     /// The panic's payload.
+    ///
+    /// # Panics
+    /// If the handle was awaited and the result taken.
     pub fn join(mut self) -> std::thread::Result<T> {
         let g = self.g.take().expect("only `join` takes it");
         wait_for(&g);
-        // SAFETY: done, and we consume the only handle that may take the result.
-        unsafe {
-            g.set_drop_result(None);
-            g.take::<std::thread::Result<T>>()
-        }
+        // SAFETY: done, and we have the only handle.
+        unsafe { take_result(&g) }
     }
 
     /// Whether the goroutine has ended: then `join` returns at once.
@@ -210,7 +223,32 @@ impl<T> JoinHandle<T> {
     }
 }
 
+impl<T> Future for JoinHandle<T> {
+    type Output = std::thread::Result<T>;
+
+    /// # Panics
+    /// If it was ready before.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let g = self.g();
+        if !g.poll_done(cx.waker()) {
+            return Poll::Pending;
+        }
+        // SAFETY: done, and this is the only handle.
+        Poll::Ready(unsafe { take_result(g) })
+    }
+}
+
+/// # Safety
+/// The goroutine has ended, and the caller has the only handle that may take its result.
+unsafe fn take_result<T>(g: &G) -> std::thread::Result<T> {
+    assert!(g.has_result(), "the goroutine's result was taken before");
+    g.set_drop_result(None);
+    // SAFETY: by the caller, and it is there.
+    unsafe { g.take() }
+}
+
 fn wait_for(g: &G) {
+    drop(g.take_back_task()); // of a poll that was given up
     if g.is_done() {
         return;
     }

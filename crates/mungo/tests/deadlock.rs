@@ -11,6 +11,7 @@ children!(
     main_joins_a_parked_goroutine,
     main_joins_late,
     main_waits_for_a_scope,
+    main_awaits_a_goroutine,
     main_goroutine_parks,
     main_goroutine_parks_with_options,
     a_thread_ends_first,
@@ -75,6 +76,15 @@ fn scopes_deadlock_too() {
     assert_deadlock("main_waits_for_a_scope")
         .assert_says("[waiting: end of scope, ")
         .assert_says("[waiting: park, ");
+}
+
+fn main_awaits_a_goroutine() {
+    mungo::block_on(go(|| mungo::block_on(std::future::pending::<()>()))).unwrap();
+}
+
+#[test]
+fn futures_deadlock_too() {
+    assert_deadlock("main_awaits_a_goroutine").assert_says("[waiting: block on, ");
 }
 
 #[mungo::main]

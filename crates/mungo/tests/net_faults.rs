@@ -363,6 +363,31 @@ fn a_request_is_answered_while_all_ps_compute() {
     common::end(runtime);
 }
 
+/// A goroutine that is locked to its thread waits for the network there; somebody else must look.
+#[test]
+fn locked_to_a_thread() {
+    for procs in [1, 2] {
+        let runtime = common::runtime(procs);
+        let (client, server) = pair();
+        let echo = runtime.spawn(move || {
+            let _locked = mungo::lock_os_thread();
+            let mut byte = [0];
+            while (&server).read(&mut byte).unwrap() != 0 {
+                (&server).write_all(&byte).unwrap();
+            }
+        });
+        for i in 0..50u8 {
+            (&client).write_all(&[i]).unwrap();
+            let mut byte = [0];
+            (&client).read_exact(&mut byte).unwrap();
+            assert_eq!(byte[0], i);
+        }
+        drop(client);
+        echo.join().unwrap();
+        common::end(runtime);
+    }
+}
+
 fn limit_descriptors(n: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the value outlives both calls.

@@ -31,15 +31,20 @@ impl<T> Buffer<T> {
         Buffer(ManuallyDrop::new(Kind::Blocks(blocks)))
     }
 
-    /// The caller saw to it that a ring has a place.
+    /// The caller saw to it that a ring has a place, but for the rare value that was promised one: then it grows.
     #[inline]
     pub(super) fn push(&mut self, value: T) {
         match &mut *self.0 {
-            Kind::Ring(ring) => {
-                debug_assert!(ring.len() < ring.capacity());
-                ring.push_back(value);
-            }
+            Kind::Ring(ring) => ring.push_back(value),
             Kind::Blocks(blocks) => blocks.push(value),
+        }
+    }
+
+    /// Before all others. A ring may grow.
+    pub(super) fn push_front(&mut self, value: T) {
+        match &mut *self.0 {
+            Kind::Ring(ring) => ring.push_front(value),
+            Kind::Blocks(blocks) => blocks.push_front(value),
         }
     }
 
@@ -109,6 +114,20 @@ impl<T> Blocks<T> {
         }
         self.tail = tail;
         self.end = 0;
+    }
+
+    fn push_front(&mut self, value: T) {
+        let Some(head) = self.head.as_deref_mut() else { return self.push(value) };
+        if self.first == 0 {
+            let mut block = self.spare.take().unwrap_or_else(Block::new);
+            block.next = self.head.take();
+            block.slots[BLOCK - 1].write(value);
+            self.head = Some(block);
+            self.first = BLOCK - 1;
+        } else {
+            self.first -= 1;
+            head.slots[self.first].write(value);
+        }
     }
 
     fn pop(&mut self) -> Option<T> {

@@ -62,7 +62,7 @@ impl<T> Chan<T> {
     /// # Safety
     /// `from` is a `T`; after `Done` it is gone. `locked` is this channel's.
     #[inline]
-    unsafe fn send_locked(&self, locked: &mut Locked<'_>, from: *const T) -> Step {
+    pub(super) unsafe fn send_locked(&self, locked: &mut Locked<'_>, from: *const T) -> Step {
         if locked.closed || locked.abandoned {
             return Step::Closed;
         }
@@ -111,8 +111,11 @@ impl<T> Chan<T> {
         if locked.closed { Step::Closed } else { Step::Blocked }
     }
 
-    /// A place is free: the first sender that waits gets it, with its value or as a promise.
+    /// If a place is free, the first sender that waits gets it, with its value or as a promise.
     fn admit(&self, locked: &mut Locked<'_>) {
+        if locked.len + locked.reserved >= self.core.capacity {
+            return; // it was not one of the buffer's own that became free
+        }
         let Some(sender) = locked.senders.claim_first(Ending::Done) else { return };
         // SAFETY: won, not woken.
         let from = unsafe { sender.as_ref() }.slot();
@@ -124,6 +127,22 @@ impl<T> Chan<T> {
             locked.len += 1;
         }
         locked.wakes.push(sender);
+    }
+
+    /// A value that was handed to a receiver which has left: to the next one, or to the front of the buffer, also of a
+    /// full one.
+    pub(super) fn put_back(&self, locked: &mut Locked<'_>, value: T) {
+        match locked.receivers.claim_first(Ending::Done) {
+            Some(receiver) => {
+                // SAFETY: as in `send_locked`.
+                unsafe { receiver.as_ref().slot().cast::<T>().write(value) };
+                locked.wakes.push(receiver);
+            }
+            None => {
+                self.buffer(locked).push_front(value);
+                locked.len += 1;
+            }
+        }
     }
 
     // ---- operations ----
@@ -234,10 +253,22 @@ impl<T> Chan<T> {
                 let mut locked = self.core.lock(&entered);
                 locked.reserved -= 1;
                 let value = ManuallyDrop::new(value);
+                if let Some(task) = locked.engaged.claim_first(Ending::Done) {
+                    // SAFETY: as in `send_locked`.
+                    unsafe { std::ptr::copy_nonoverlapping(&*value, task.as_ref().slot().cast(), 1) };
+                    locked.wakes.push(task);
+                    return Ok(());
+                }
                 // SAFETY: taken back below unless it was sent.
                 match unsafe { self.send_locked(&mut locked, &*value) } {
                     Step::Done => Ok(()),
-                    _ => Err(ManuallyDrop::into_inner(value)),
+                    Step::Closed => Err(ManuallyDrop::into_inner(value)),
+                    // The task to whom it was promised has left. A promise is a promise.
+                    _ => {
+                        self.buffer(&mut locked).push(ManuallyDrop::into_inner(value));
+                        locked.len += 1;
+                        Ok(())
+                    }
                 }
             }
         }
@@ -256,6 +287,10 @@ impl<T> Chan<T> {
             Reservation::Place => {
                 let mut locked = self.core.lock(&entered);
                 locked.reserved -= 1;
+                // A task that counts on it looks again; should it count on another one, it waits again.
+                if let Some(task) = locked.engaged.claim_first(Ending::Retry) {
+                    locked.wakes.push(task);
+                }
                 self.admit(&mut locked);
             }
         }

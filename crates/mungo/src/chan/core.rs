@@ -7,7 +7,7 @@
 //! Whoever holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and stays there
 //! until it has parked: see [`park_running`](crate::sched::park::park_running).
 
-use super::queue::{Ending, Node, Operation, Outcome, Queue, WakeList};
+use super::queue::{Ending, Kind, Node, Operation, Outcome, Queue, WakeList};
 use super::waits::Waits;
 use crate::current::Running;
 use crate::lock::RawLock;
@@ -15,6 +15,7 @@ use crate::sched::claim::Claim;
 use crate::sched::g::G;
 use crate::sched::park::{self, Waiter};
 use crate::sched::reason::WaitReason;
+use crate::sched::task;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -24,6 +25,7 @@ use std::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// A receive would not block.
@@ -55,6 +57,29 @@ impl Entered {
         // SAFETY: as in `into_running`, but not dropped.
         let running = self.0.map(|g| ManuallyDrop::new(unsafe { Running::retrieve(g) }));
         f(running.as_deref())
+    }
+
+    /// Wakes tasks, whose wakers are code of others: outside of the runtime if this is its outermost call.
+    #[cold]
+    pub(super) fn wake_tasks(&self, tasks: Vec<Waker>) {
+        /// Back in the runtime, also after a panic: `Entered` will leave it.
+        struct Reenter;
+        impl Drop for Reenter {
+            fn drop(&mut self) {
+                Running::enter().map(Running::leak);
+            }
+        }
+        let mut reenter = None;
+        if let Some(g) = self.0
+            // SAFETY: the M that runs this goroutine.
+            && unsafe { &*g.m.load(Relaxed) }.in_runtime.load(Relaxed) == 1
+        {
+            // SAFETY: leaked in `now`, by this goroutine, and leaked again at the end. Nobody has an M or P of before.
+            drop(unsafe { Running::retrieve(g) });
+            reenter = Some(Reenter);
+        }
+        task::wake_all(tasks);
+        drop(reenter);
     }
 
     /// `None` on a plain thread.
@@ -113,9 +138,12 @@ pub(crate) struct State {
     /// Those who want to know when a receive, or a send, would not block.
     pub(super) recv_watchers: Queue,
     pub(super) send_watchers: Queue,
+    /// Tasks to whom a selected sender without a buffer's place has promised its value: see [`Locked::reserve`].
+    pub(super) engaged: Queue,
     /// Values in the buffer.
     pub(super) len: usize,
-    /// Places promised to senders that were selected and have not sent yet. `len + reserved` is at most the capacity.
+    /// Places promised to senders that were selected and have not sent yet. `len + reserved` is at most the capacity,
+    /// but for what was promised to tasks or came back from them.
     pub(super) reserved: usize,
     /// Nobody will send any more.
     pub(super) closed: bool,
@@ -152,6 +180,7 @@ impl Core {
             receivers: Queue::new(),
             recv_watchers: Queue::new(),
             send_watchers: Queue::new(),
+            engaged: Queue::new(),
             len: 0,
             reserved: 0,
             closed: false,
@@ -291,7 +320,8 @@ impl Operation {
             Some(g) => Waiter::G(g.into()),
             None => Waiter::current(),
         };
-        Operation { claim: Claim::new(), exclusive, waiter }
+        let kind = if exclusive { Kind::Exclusive } else { Kind::Contested };
+        Operation { claim: Claim::new(), kind, waiter }
     }
 
     /// Blocks until somebody won the claim and woke us, or the clock did.
@@ -371,6 +401,7 @@ impl Locked<'_> {
         let (state, wakes) = self.parts();
         state.senders.claim_all(Ending::Closed, wakes);
         state.receivers.claim_all(Ending::Closed, wakes);
+        state.engaged.claim_all(Ending::Closed, wakes);
     }
 
     /// A sender without a value wants to be selected. `None`: it would block.
@@ -382,7 +413,24 @@ impl Locked<'_> {
             self.reserved += 1;
             return Some(Reservation::Place);
         }
-        self.receivers.claim_first(Ending::Done).map(Reservation::Partner)
+        Some(match self.receivers.claim_first_but_task(Ending::Done)? {
+            Ok(receiver) => Reservation::Partner(receiver),
+            Err(task) => {
+                // SAFETY: linked, so alive.
+                self.engage(unsafe { task.as_ref() });
+                Reservation::Place
+            }
+        })
+    }
+
+    /// A task cannot be a partner, for it may leave while the sender makes its value. It waits apart, so that no second
+    /// sender counts on it, and the sender gets a place: if the task has left by then, the value stays in the buffer.
+    pub(super) fn engage(&mut self, task: &Node) {
+        self.receivers.remove(task);
+        task.engaged.set(true);
+        // SAFETY: armed; its future takes it out before it ends.
+        unsafe { self.engaged.push_back(task) };
+        self.reserved += 1;
     }
 
     /// Keeps the lock, and forgets this proof of it.

@@ -45,6 +45,12 @@
 //! **Order.** Values of one sender arrive in the order in which they were sent. Those who wait are served in the
 //! order in which they came. Whoever is woken by a channel runs next on the waker's processor.
 //!
+//! **Tasks.** [`recv_async`](Receiver::recv_async) and [`send_async`](Sender::send_async) are futures, for
+//! [`block_on`](crate::block_on()) and any executor; with the feature `futures` there are streams and sinks. They wait
+//! in the same lines as goroutines and threads. A receive future may be dropped at any time: a value that it was given
+//! goes to the next receiver that waits, or to the front of the channel, past its capacity if need be. Other receivers
+//! may have got later values meanwhile, or have seen the channel disconnected; a lone receiver sees the order kept.
+//!
 //! # How it works
 //!
 //! As Go's `hchan`: a buffer, a lock, and a queue of those who wait on each side, as nodes on their own frames. A
@@ -65,10 +71,15 @@
 //! which was not sent is not lost. Between the choice and the value the sender holds a *reservation*: a place in the
 //! buffer, or, without one, the receiver itself, which waits for nobody else any more. It can be given back.
 //!
+//! A task's node lies in its future, which may be dropped at any time. So everything happens to it under the lock, and
+//! it cannot be a partner in the sense above: if it waits for the value of a selected sender, it does so in a queue of
+//! its own, *engaged*, and the sender has the promise of a place (`wait.rs`).
+//!
 //! # Invariants
 //!
-//! - `len + reserved <= capacity`. A sender waits only if they are equal, and no receiver waits (but for the nodes of
-//!   one and the same select). A receiver waits only if `len` is 0.
+//! - `len + reserved <= capacity`, but for what was promised to tasks or came back from them. A sender waits only if
+//!   they are not below, and no receiver waits (but for the nodes of one and the same select). A receiver waits only
+//!   if `len` is 0.
 //! - Who is in a queue can be woken at any moment, so between getting in line and parking a goroutine stays in the
 //!   runtime.
 //! - Wakers wake after they have released the lock. Lock order: a channel's lock is taken with none held but other
@@ -94,6 +105,8 @@ mod core;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+mod future;
+#[cfg(not(loom))]
 mod make;
 mod queue;
 #[cfg(not(loom))]
@@ -102,10 +115,13 @@ mod receiver;
 mod select;
 #[cfg(not(loom))]
 mod sender;
+#[cfg(all(feature = "futures", not(loom)))]
+mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
 mod timer;
+mod wait;
 #[cfg(not(loom))]
 pub(crate) mod waits;
 
@@ -125,9 +141,12 @@ mod api {
         CloseError, ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
         SendTimeoutError, TryReadyError, TryRecvError, TrySelectError, TrySendError,
     };
+    pub use super::future::{RecvFut, SendFut};
     pub use super::make::{after, at, bounded, never, tick, unbounded};
     pub use super::receiver::{IntoIter, Iter, Receiver, TryIter};
     pub use super::select::{Select, SelectedOperation};
     pub use super::sender::Sender;
+    #[cfg(feature = "futures")]
+    pub use super::stream::{RecvStream, SendSink};
     pub use crate::{select, select_biased};
 }

@@ -3,13 +3,16 @@
 use super::channel::{Chan, Side};
 use super::core::{Core, Entered, Limit, Locked, Step};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
+use super::future::RecvWait;
 use super::timer::{self, Timer};
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// The side of a channel that values come out of. Clones share the channel: each value goes to one of them.
@@ -162,6 +165,28 @@ impl<T> Receiver<T> {
     /// ```
     pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_within(Limit::Until(deadline))
+    }
+
+    /// For a task, which will be woken if it has to wait.
+    pub(super) fn poll_recv(
+        &self,
+        wait: Pin<&mut RecvWait<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, RecvError>> {
+        let (task, sleep) = wait.parts();
+        match &self.flavor {
+            // SAFETY: a handle keeps it alive.
+            Flavor::Chan(chan) => unsafe { chan.as_ref() }.poll_recv(task, cx.waker()),
+            Flavor::Timer(timer) => timer.poll(sleep, cx).map(|value| Ok(of_timer(value))),
+            Flavor::Never => Poll::Pending,
+        }
+    }
+
+    /// Ends a task's wait.
+    pub(super) fn leave(&self, wait: Pin<&mut RecvWait<T>>) {
+        if let Some(chan) = self.chan() {
+            chan.leave_recv(wait.parts().0);
+        }
     }
 
     /// Whether no value is there. Always so for a channel without a buffer.

@@ -10,7 +10,10 @@ use super::queue::Operation;
 use super::waits::Waits;
 use crate::sched::reason::WaitReason;
 use crate::sys::clock;
+use crate::time::{Sleep, sleep_until_async};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// `Timer::next_ns`: no value will come.
@@ -74,6 +77,24 @@ impl Timer {
 
     pub(super) fn try_recv(&self) -> Result<Instant, TryRecvError> {
         self.try_take().ok_or(TryRecvError::Empty)
+    }
+
+    /// For a task: `sleep` is its own, from one poll to the next.
+    pub(super) fn poll(&self, sleep: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<Instant> {
+        loop {
+            if let Some(value) = self.try_take() {
+                *sleep = None;
+                return Poll::Ready(value);
+            }
+            let Some(due) = self.due() else { return Poll::Pending };
+            match sleep {
+                Some(sleep) => sleep.reset(due), // others may have taken a tick meanwhile
+                None => *sleep = Some(sleep_until_async(due)),
+            }
+            if sleep.as_mut().is_some_and(|sleep| Pin::new(sleep).poll(cx).is_pending()) {
+                return Poll::Pending;
+            }
+        }
     }
 
     pub(super) fn recv(&self, limit: Limit) -> Result<Instant, RecvTimeoutError> {

@@ -37,6 +37,8 @@
 //! * `close` ends what others wait for, and `set_nonblocking` is a setting of the handle, not of the socket.
 
 mod addr;
+#[cfg(any(feature = "futures-io", feature = "hyper"))]
+mod async_io;
 mod backoff;
 pub(crate) mod descriptor;
 mod macros;

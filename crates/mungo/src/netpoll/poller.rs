@@ -10,6 +10,7 @@ use crate::sched::global::GList;
 use crate::sched::p::P;
 use crate::sched::park;
 use crate::sched::shared::Shared;
+use crate::sched::task;
 use crate::sync::queue::Node;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -81,12 +82,18 @@ pub(crate) fn poll(
     record.register(fd)?;
     // ORDERING: SeqCst: as in `wait`. Whoever takes the waker counts down.
     WAITS.0.fetch_add(1, SeqCst);
-    let registered = of.readiness.register(seen, cx);
-    if registered != Registered::Fresh {
-        WAITS.0.fetch_sub(1, Relaxed);
-    }
-    if registered == Registered::No {
-        return Poll::Ready(Ok(()));
+    match of.readiness.register(seen, cx) {
+        Registered::Fresh => {}
+        Registered::InsteadOf(old) => {
+            WAITS.0.fetch_sub(1, Relaxed);
+            if !old.will_wake(cx.waker()) {
+                task::wake(old);
+            }
+        }
+        Registered::No => {
+            WAITS.0.fetch_sub(1, Relaxed);
+            return Poll::Ready(Ok(()));
+        }
     }
     if crate::current::g().is_none() && is_unwatched() {
         // Not a goroutine, whose M will look when it has nothing else to do.
@@ -169,11 +176,11 @@ pub(crate) fn queue(mut woken: GList, p: &P, shared: &Shared) {
     }
 }
 
-/// Wakes the task that waited, if one did.
-pub(super) fn wake_task(waker: Option<Waker>) {
-    if let Some(waker) = waker {
+/// Wakes the tasks that waited.
+pub(super) fn wake_tasks(wakers: impl Iterator<Item = Waker>) {
+    for waker in wakers {
         WAITS.0.fetch_sub(1, Relaxed);
-        waker.wake();
+        task::wake(waker);
     }
 }
 
@@ -184,7 +191,10 @@ impl Poller {
             let Some(record) = Record::of_token(token) else { continue };
             record.fire(flags, |fired| {
                 fired.popped.ready_into(|g: GPtr| woken.push(g));
-                wake_task(fired.waker);
+                for waker in fired.waker.into_iter().chain(fired.others) {
+                    WAITS.0.fetch_sub(1, Relaxed);
+                    task::ready_into(waker, |g| woken.push(g));
+                }
             });
         }
     }

@@ -38,9 +38,15 @@ pub(crate) struct Readiness {
 
 struct Waiting {
     queue: Queue,
-    /// The task that polled last, and waits.
+    /// A task that waits.
     waker: Option<Waker>,
+    /// Further ones, if several use one direction.
+    others: Vec<Waker>,
 }
+
+/// So many tasks wait beside the first. One more wakes the oldest: it polls again, and takes a place in its turn. So
+/// wakers of futures that are gone do not pile up.
+const OTHERS: usize = 8;
 
 /// What was seen before a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +73,11 @@ pub(crate) enum Waited {
 }
 
 /// Whether a task will be woken.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Registered {
     Fresh,
-    /// In place of another one, or of itself.
-    Again,
+    /// In place of this one, which may be the same.
+    InsteadOf(Waker),
     /// Something happened: try again.
     No,
 }
@@ -81,11 +87,12 @@ pub(crate) enum Registered {
 pub(crate) struct Fired {
     pub(crate) popped: PoppedList,
     pub(crate) waker: Option<Waker>,
+    pub(crate) others: Vec<Waker>,
 }
 
 impl Readiness {
     pub(crate) fn new() -> Readiness {
-        let waiting = Waiting { queue: Queue::new(), waker: None };
+        let waiting = Waiting { queue: Queue::new(), waker: None, others: Vec::new() };
         Readiness { word: AtomicU64::new(0), waiting: Lock::new(waiting) }
     }
 
@@ -126,9 +133,15 @@ impl Readiness {
         if !self.announce(seen) {
             return Registered::No;
         }
-        let old = waiting.waker.replace(fresh);
-        drop(waiting);
-        if old.is_some() { Registered::Again } else { Registered::Fresh }
+        let Waiting { waker, others, .. } = &mut *waiting;
+        if waker.as_ref().is_none_or(|waker| waker.will_wake(&fresh)) {
+            return waker.replace(fresh).map_or(Registered::Fresh, Registered::InsteadOf);
+        }
+        if let Some(same) = others.iter_mut().find(|other| other.will_wake(&fresh)) {
+            return Registered::InsteadOf(std::mem::replace(same, fresh));
+        }
+        others.push(fresh);
+        if others.len() > OTHERS { Registered::InsteadOf(others.remove(0)) } else { Registered::Fresh }
     }
 
     /// Under the lock: whether nothing has happened since, and if so, events come to the lock from here on.
@@ -167,7 +180,11 @@ impl Readiness {
         {
             word = now;
         }
-        Fired { popped: waiting.queue.pop_all(), waker: waiting.waker.take() }
+        Fired {
+            popped: waiting.queue.pop_all(),
+            waker: waiting.waker.take(),
+            others: std::mem::take(&mut waiting.others),
+        }
     }
 
     /// For another descriptor; nobody knows this one.

@@ -4,7 +4,7 @@
 //! and its generation tells. Even if it did not, the worst would be a try in vain (see `readiness.rs`).
 
 use super::epoll::{PECULIAR, READABLE, WRITABLE};
-use super::poller::{poller, wake_task};
+use super::poller::{poller, wake_tasks};
 use super::readiness::{Fired, Readiness, Seen};
 use crate::lock::Lock;
 use std::cell::Cell;
@@ -72,7 +72,7 @@ impl Fired {
     /// Wakes them, by a goroutine or a plain thread.
     pub(crate) fn wake(self) {
         self.popped.wake();
-        wake_task(self.waker);
+        wake_tasks(self.waker.into_iter().chain(self.others));
     }
 }
 

@@ -16,7 +16,9 @@
 //! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
 use super::m::M;
+use super::park::Waiter;
 use super::shared::Shared;
+use super::task::TaskSlot;
 use super::wake::{Wake, WakeState};
 use crate::lock::Lock;
 use crate::metrics::sample::{self, AT_WAKEUP, UNTIMED};
@@ -36,6 +38,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use std::task::Waker;
 
 pub(crate) use super::reason::WaitReason;
 
@@ -59,7 +62,8 @@ const SP_SLACK: usize = 512;
 const INLINE_WORDS: usize = 8;
 type Storage = [MaybeUninit<usize>; INLINE_WORDS];
 
-/// `G::join`: nobody waits yet. Any other value but [`DONE`] and [`DETACHED`] is a `*const Waiter`.
+/// `G::join`: nobody waits yet. Any other value but [`DONE`] and [`DETACHED`] is a `*const Waiter`: on the frame of
+/// who joins, or, if that is a task, in a box that belongs to whoever takes it out of there.
 pub(crate) const NO_JOINER: usize = 0;
 pub(crate) const DONE: usize = 1;
 pub(crate) const DETACHED: usize = 2;
@@ -521,7 +525,7 @@ pub(crate) mod pool {
 #[derive(Debug)]
 pub(crate) enum Completed {
     /// Wake this one, who waits for the result.
-    Joiner(NonNull<super::park::Waiter>),
+    Joiner(NonNull<Waiter>),
     /// The handle is gone, and the result is still there: drop it.
     Detached,
     Quietly,
@@ -535,9 +539,7 @@ impl G {
             NO_JOINER => Completed::Quietly,
             DETACHED if self.has_result() => Completed::Detached,
             DETACHED => Completed::Quietly,
-            waiter => {
-                NonNull::new(waiter as *mut super::park::Waiter).map_or(Completed::Quietly, Completed::Joiner)
-            }
+            waiter => NonNull::new(waiter as *mut Waiter).map_or(Completed::Quietly, Completed::Joiner),
         }
     }
 
@@ -549,9 +551,43 @@ impl G {
     /// The handle is gone and nobody will ask for the result.
     pub(crate) fn detach(&self) {
         // ORDERING: as `complete`; Acquire the result before dropping it.
-        if self.join.compare_exchange(NO_JOINER, DETACHED, Release, Acquire) == Err(DONE) {
+        match self.join.compare_exchange(NO_JOINER, DETACHED, Release, Acquire) {
+            Ok(_) => {}
             // SAFETY: the goroutine ended, and this was the only handle that could take the result.
-            unsafe { self.discard_result() };
+            Err(DONE) => unsafe { self.discard_result() },
+            Err(_) => {
+                drop(self.take_back_task());
+                self.detach();
+            }
         }
+    }
+
+    /// By the handle: the task that it left waits no more. `None`: there was none, or it is being woken.
+    pub(crate) fn take_back_task(&self) -> Option<Waker> {
+        let seen = self.join.load(Acquire);
+        if matches!(seen, NO_JOINER | DONE | DETACHED) {
+            return None;
+        }
+        // ORDERING: Acquire the result if it is there. The box is our own.
+        self.join.compare_exchange(seen, NO_JOINER, Acquire, Acquire).ok()?;
+        // SAFETY: `poll_done` put it there, for whoever takes it out.
+        unsafe { Box::from_raw(seen as *mut Waiter) }.take_waker()
+    }
+
+    /// By the handle: whether the goroutine has ended. If not, its end wakes the task.
+    pub(crate) fn poll_done(&self, waker: &Waker) -> bool {
+        if self.is_done() {
+            return true;
+        }
+        let known = self.take_back_task().filter(|known| known.will_wake(waker));
+        let slot = TaskSlot::new(known.unwrap_or_else(|| waker.clone()));
+        let waiter = Box::into_raw(Box::new(Waiter::Task(slot)));
+        // ORDERING: Release the box to `complete`, Acquire the result if it is there.
+        let left = self.join.compare_exchange(NO_JOINER, waiter as usize, AcqRel, Acquire);
+        if left.is_err() {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(waiter) }.take_waker());
+        }
+        left.is_err()
     }
 }

@@ -33,6 +33,7 @@ pub(crate) mod runq;
 #[cfg(not(loom))]
 pub(crate) mod shared;
 #[cfg(not(loom))]
+pub(crate) mod task;
 pub(crate) mod thief;
 pub(crate) mod ticket;
 pub(crate) mod wake;

@@ -8,7 +8,7 @@ use super::m::M;
 use super::p::P;
 use super::shared::Shared;
 use super::watch::Watch;
-use super::{deadlock, worker};
+use super::{deadlock, task, worker};
 use crate::cpus::QuotaWatch;
 use crate::debug::schedtrace::SchedTrace;
 use crate::debug::sigquit;
@@ -159,6 +159,7 @@ fn start_thread(shared: &Arc<Shared>, name: String, body: impl FnOnce() + Send +
     RUNTIME_THREADS.fetch_add(1, Relaxed);
     let counted = shared.clone();
     let body = move || {
+        task::adopt_thread(&counted);
         // A panic here is a fault of the runtime. Without its thread the others would wait for ever.
         if catch_unwind(AssertUnwindSafe(body)).is_err() {
             eprintln!("mungo: fatal: a thread of the runtime panicked");

@@ -13,6 +13,7 @@ use super::global::GList;
 use super::monitor;
 use super::p::P;
 use super::shared::Shared;
+use super::task::{self, TaskSlot};
 use super::wake::Wake;
 use crate::current::{self, Running};
 use crate::netpoll::Polling;
@@ -22,6 +23,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::task::Waker;
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -34,6 +36,9 @@ pub(crate) enum Waiter {
     },
     /// A thread that polls a descriptor.
     Polling(Polling),
+    /// A task of an executor, which does not [`wait`](Waiter::wait) but is polled. It lies in its future, or in a box
+    /// that belongs to whoever may wake it; under the lock that guards it, or its owner's.
+    Task(TaskSlot),
 }
 
 /// Plain threads that sleep in a [`Waiter`] and were not woken yet: they will wake nobody. The waker counts
@@ -62,6 +67,7 @@ impl Waiter {
                 }
             }
             Waiter::Polling(_) => unreachable!("it waits with a deadline"),
+            Waiter::Task(_) => unreachable!("tasks are polled"),
         }
     }
 
@@ -89,6 +95,15 @@ impl Waiter {
                 true
             }
             Waiter::Polling(polling) => polling.wait(deadline_ns, claim),
+            Waiter::Task(_) => unreachable!("tasks are polled"),
+        }
+    }
+
+    /// The task's waker.
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        match self {
+            Waiter::Task(slot) => slot.take(),
+            _ => None,
         }
     }
 
@@ -108,9 +123,20 @@ impl Waiter {
     /// As `wake`.
     #[inline]
     pub(crate) unsafe fn wake_by(waker: Option<&Running>, this: NonNull<Waiter>) {
-        // SAFETY: by the caller; not touched after the store or the notification.
+        // SAFETY: by the caller.
         match unsafe { this.as_ref() } {
             Waiter::G(g) => ready_by(waker, *g),
+            // SAFETY: by the caller.
+            _ => unsafe { Waiter::wake_other(this) },
+        }
+    }
+
+    /// Apart from the goroutines, so that their way has no jump table.
+    #[cold]
+    unsafe fn wake_other(this: NonNull<Waiter>) {
+        // SAFETY: by the caller; not touched after the store or the notification.
+        match unsafe { this.as_ref() } {
+            Waiter::G(g) => ready(*g),
             Waiter::Thread { thread, woken } => {
                 let thread = thread.clone();
                 SLEEPING_THREADS.fetch_sub(1, Relaxed);
@@ -119,6 +145,7 @@ impl Waiter {
                 thread.unpark();
             }
             Waiter::Polling(polling) => polling.wake(),
+            Waiter::Task(slot) => _ = slot.take().map(task::wake),
         }
     }
 }
@@ -190,6 +217,8 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
         {
             ready_on(running.p(), running.shared(), *g, false);
         }
+        // SAFETY: a task's waiter is in a box, which went to us when the goroutine completed.
+        Waiter::Task(_) => _ = unsafe { Box::from_raw(joiner.as_ptr()) }.take_waker().map(task::wake),
         // SAFETY: as above.
         _ => unsafe { Waiter::wake(joiner) },
     }

@@ -45,10 +45,12 @@ pub enum WaitReason {
     NetAccept,
     /// [`TcpStream::connect`](crate::net::TcpStream::connect).
     NetConnect,
+    /// [`block_on`](crate::block_on()): the future is not ready.
+    BlockOn,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 20] = [
+    const ALL: [WaitReason; 21] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -69,6 +71,7 @@ impl WaitReason {
         WaitReason::NetWrite,
         WaitReason::NetAccept,
         WaitReason::NetConnect,
+        WaitReason::BlockOn,
     ];
 
     pub(crate) fn from_u8(n: u8) -> WaitReason {
@@ -98,6 +101,7 @@ impl WaitReason {
             WaitReason::NetWrite => "net write",
             WaitReason::NetAccept => "net accept",
             WaitReason::NetConnect => "net connect",
+            WaitReason::BlockOn => "block on",
         }
     }
 }

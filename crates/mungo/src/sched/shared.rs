@@ -12,6 +12,7 @@ use super::p::{Counter, P, RETIRE};
 use super::ticket::Dequeued;
 use crate::builder::Config;
 use crate::lock::Lock;
+use crate::netpoll;
 use crate::sys::this_cpu;
 use std::io;
 use std::ptr::null_mut;
@@ -444,8 +445,9 @@ impl Shared {
         } else {
             self.put_idle_locked(&mut synced, p);
             drop(synced);
-            // Someone may have pushed between our look and the list. And who goes to sleep here looks at no timers.
-            if self.any_work() || self.timers_unwatched() {
+            // Someone may have pushed between our look and the list. And who goes to sleep here looks at no timers,
+            // nor at the network.
+            if self.any_work() || self.timers_unwatched() || netpoll::is_unwatched() {
                 self.wake_one();
             }
         }

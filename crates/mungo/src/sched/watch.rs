@@ -278,8 +278,9 @@ impl Watch {
     pub(super) fn is_concerned(&self, shared: &Shared) -> bool {
         !self.strays.is_empty()
             || !self.parting.is_empty()
+            || netpoll::is_unwatched()
             || (shared.counts.idle_ps() < shared.procs()
-                && (shared.any_work() || shared.next_timer_ns() != u64::MAX || netpoll::anyone_waits()))
+                && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
     }
 }
 

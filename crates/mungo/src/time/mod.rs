@@ -32,10 +32,12 @@
 
 pub(crate) mod alarm;
 pub(crate) mod heap;
+mod sleep;
 mod ticker;
 mod timeout;
 mod timer;
 
+pub use sleep::{Sleep, sleep_async, sleep_until_async};
 pub use ticker::Ticker;
 pub use timeout::{Elapsed, timeout};
 pub use timer::Timer;

@@ -4,7 +4,9 @@
 
 pub(crate) mod child;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// After so long a state that has not come will not come. Generous: the machine may be busy.
@@ -78,6 +80,27 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_add(1, SeqCst);
     }
+}
+
+/// A waker that counts.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(AtomicUsize);
+
+impl Wakes {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+pub(crate) fn counting() -> (Arc<Wakes>, Waker) {
+    let wakes = Arc::<Wakes>::default();
+    (wakes.clone(), wakes.into())
 }
 
 /// Random numbers from a seed.

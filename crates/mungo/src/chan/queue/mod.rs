@@ -10,6 +10,8 @@
 //!   wake it. So its owner may leave when it is neither.
 //! - Whoever wins a claim unlinks the node, does its part, and wakes, once.
 //! - A node whose claim is lost is unlinked by whoever meets it, or by its owner.
+//! - A task's node may leave whenever nobody holds the channel's lock. So its claim is won, its value moved and its
+//!   waker taken under one and the same lock, and nobody keeps a pointer to it.
 //!
 //! Small enough for a model: see `models.rs`.
 
@@ -25,6 +27,8 @@ use std::sync::atomic::AtomicBool;
 use super::core::Entered;
 #[cfg(not(loom))]
 use crate::sched::park::Waiter;
+#[cfg(not(loom))]
+use std::task::Waker;
 
 use crate::sched::claim::{Claim, TIMED_OUT};
 use std::cell::Cell;
@@ -34,10 +38,20 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// One blocking call: who waits, and who has ended its wait.
 pub(crate) struct Operation {
     pub(super) claim: Claim,
-    /// One queue's lock guards the claim: no timer, no second channel.
-    pub(super) exclusive: bool,
+    pub(super) kind: Kind,
     #[cfg(not(loom))]
     pub(super) waiter: Waiter,
+}
+
+/// Who goes for the claim of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Several queues, or a timer.
+    Contested,
+    /// One queue, whose lock guards it.
+    Exclusive,
+    /// As `Exclusive`, by a task, whose future may be dropped while nobody holds the lock.
+    Task,
 }
 
 /// What a partner says when it ends a wait.
@@ -99,6 +113,8 @@ pub(crate) struct Node {
     slot: Cell<*mut ()>,
     /// The receiver that waits for the value of this sender without one. Written by the receiver that won the claim.
     partner: Cell<*const Node>,
+    /// It lies in the queue of those to whom a value was promised. Tasks only; under the channel's lock.
+    pub(super) engaged: Cell<bool>,
 }
 
 impl Node {
@@ -111,6 +127,7 @@ impl Node {
             case: Cell::new(0),
             slot: Cell::new(null_mut()),
             partner: Cell::new(null()),
+            engaged: Cell::new(false),
         }
     }
 
@@ -150,7 +167,7 @@ impl Node {
     #[inline]
     fn try_claim(&self, ending: Ending) -> bool {
         let op = self.op();
-        if op.exclusive {
+        if op.kind != Kind::Contested {
             op.claim.settle(code(self.case.get(), ending));
             return true;
         }
@@ -262,6 +279,26 @@ impl Queue {
         }
     }
 
+    /// As [`claim_first`](Self::claim_first), but a task is not claimed: it is `Err`, and still in the queue.
+    #[cfg(not(loom))]
+    pub(super) fn claim_first_but_task(
+        &mut self,
+        ending: Ending,
+    ) -> Option<Result<NonNull<Node>, NonNull<Node>>> {
+        loop {
+            // SAFETY: as in `claim_first`.
+            let node = unsafe { self.head.as_ref() }?;
+            if node.op().kind == Kind::Task {
+                return Some(Err(node.into()));
+            }
+            let won = node.try_claim(ending);
+            self.unlink(node);
+            if won {
+                return Some(Ok(node.into()));
+            }
+        }
+    }
+
     /// Takes out all, and adds those whose claim was won to `wakes`.
     pub(super) fn claim_all(&mut self, ending: Ending, wakes: &mut WakeList) {
         while let Some(node) = self.claim_first(ending) {
@@ -273,7 +310,7 @@ impl Queue {
     pub(super) fn drop_stale(&mut self) {
         // SAFETY: linked nodes are alive.
         while let Some(node) = unsafe { self.head.as_ref() } {
-            if node.op().exclusive || node.op().claim.winner().is_none() {
+            if node.op().kind != Kind::Contested || node.op().claim.winner().is_none() {
                 return;
             }
             self.unlink(node);
@@ -281,11 +318,23 @@ impl Queue {
     }
 }
 
-/// Nodes whose claim was won, to be woken when the lock is free.
+/// Nodes whose claim was won, to be woken when the lock is free. Of tasks only the wakers: by then their nodes may be
+/// gone. One word, because it lies on the fast path: the first node, or, with the lowest bit set, the first waker.
 #[must_use]
 pub(crate) struct WakeList {
     first: *const Node,
 }
+
+/// The waker of a task, in a box, and the next in the list.
+#[cfg(not(loom))]
+struct TaskLink {
+    waker: Waker,
+    next: *const Node,
+}
+
+/// The lowest bit of an address in a [`WakeList`]: it is a [`TaskLink`]'s.
+#[cfg(not(loom))]
+const TASK: usize = 1;
 
 impl WakeList {
     #[inline]
@@ -293,30 +342,73 @@ impl WakeList {
         WakeList { first: null() }
     }
 
+    #[cfg(not(loom))]
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_null()
     }
 
+    /// Under the lock under which the claim was won.
     #[inline]
     pub(super) fn push(&mut self, node: NonNull<Node>) {
         // SAFETY: claimed and not woken, so alive, and ours.
-        unsafe { node.as_ref() }.next.set(self.first);
+        let this = unsafe { node.as_ref() };
+        #[cfg(not(loom))]
+        if this.op().kind == Kind::Task {
+            return self.push_task(this);
+        }
+        this.next.set(self.first);
         self.first = node.as_ptr();
     }
 
-    /// One of them.
+    #[cfg(not(loom))]
+    #[cold]
+    fn push_task(&mut self, node: &Node) {
+        let waker = match &node.op().waiter {
+            Waiter::Task(waker) => waker.take().expect("a task that waits has a waker"),
+            _ => unreachable!("its kind says so"),
+        };
+        let link = Box::into_raw(Box::new(TaskLink { waker, next: self.first }));
+        self.first = link.cast::<Node>().cast_const().map_addr(|at| at | TASK);
+    }
+
+    /// One that is a goroutine or a thread, if it is the first.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<NonNull<Node>> {
+        #[cfg(not(loom))]
+        if self.first.addr() & TASK != 0 {
+            return None;
+        }
         let node = NonNull::new(self.first.cast_mut())?;
         // SAFETY: as above.
         self.first = unsafe { node.as_ref() }.next.get();
         Some(node)
     }
 
+    /// One that is a task, if it is the first.
+    #[cfg(not(loom))]
+    #[cold]
+    fn pop_task(&mut self) -> Option<Waker> {
+        if self.first.addr() & TASK == 0 {
+            return None;
+        }
+        // SAFETY: `push_task` made it, and it is taken out once.
+        let link =
+            *unsafe { Box::from_raw(self.first.map_addr(|at| at & !TASK).cast_mut().cast::<TaskLink>()) };
+        self.first = link.next;
+        Some(link.waker)
+    }
+
     /// Takes over what `other` holds.
+    #[cfg(not(loom))]
     pub(super) fn append(&mut self, mut other: WakeList) {
-        while let Some(node) = other.pop() {
-            self.push(node);
+        while !other.is_empty() {
+            while let Some(node) = other.pop() {
+                self.push(node);
+            }
+            while let Some(waker) = other.pop_task() {
+                let link = Box::into_raw(Box::new(TaskLink { waker, next: self.first }));
+                self.first = link.cast::<Node>().cast_const().map_addr(|at| at | TASK);
+            }
         }
     }
 
@@ -327,6 +419,24 @@ impl WakeList {
             // SAFETY: won by whoever put it here, and popped once.
             unsafe { Node::wake(node, waker) };
         }
+        if !self.is_empty() {
+            self.wake_rest(waker);
+        }
+    }
+
+    /// The first is a task.
+    #[cfg(not(loom))]
+    #[cold]
+    fn wake_rest(&mut self, waker: &Entered) {
+        let mut tasks = Vec::new();
+        while !self.is_empty() {
+            tasks.extend(self.pop_task());
+            while let Some(node) = self.pop() {
+                // SAFETY: as in `wake_all`.
+                unsafe { Node::wake(node, waker) };
+            }
+        }
+        waker.wake_tasks(tasks);
     }
 }
 
@@ -335,7 +445,8 @@ mod tests {
     use super::*;
 
     fn operation(exclusive: bool) -> Operation {
-        Operation { claim: Claim::new(), exclusive, waiter: Waiter::current() }
+        let kind = if exclusive { Kind::Exclusive } else { Kind::Contested };
+        Operation { claim: Claim::new(), kind, waiter: Waiter::current() }
     }
 
     #[test]

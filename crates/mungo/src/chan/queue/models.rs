@@ -26,7 +26,7 @@ impl Model {
         let model = Arc::new(Model {
             channels: [(); 2].map(|()| Mutex::new(Queue::new())),
             nodes: [(); 2].map(|()| Node::new()),
-            op: Operation { claim: Claim::new(), exclusive: false },
+            op: Operation { claim: Claim::new(), kind: Kind::Contested },
             frame: UnsafeCell::new(()),
             value: UnsafeCell::new(0),
         });
@@ -161,7 +161,7 @@ fn loom_two_selects_meet() {
         let two = Arc::new(Two {
             locked: Mutex::new([(); 4].map(|()| Queue::new())),
             nodes: [(); 2].map(|()| [(); 4].map(|()| Node::new())),
-            ops: [(); 2].map(|()| Operation { claim: Claim::new(), exclusive: false }),
+            ops: [(); 2].map(|()| Operation { claim: Claim::new(), kind: Kind::Contested }),
         });
         let other = {
             let two = two.clone();
