@@ -168,14 +168,18 @@ impl Watch {
         if shared.counts.idle_ps() != 0 || shared.next_timer_ns().saturating_add(LATE_TIMER_NS) > now {
             return;
         }
-        let Some((seen, p)) = self.longest(shared) else { return };
+        let Some((seen, p)) = self.longest(shared, |_| true) else { return };
         if now - seen.since_ns < WAKEUP_PREEMPTS_NS {
             self.ripe_ns = seen.since_ns + WAKEUP_PREEMPTS_NS;
             return;
         }
         let mut woken = GList::new();
         for other in shared.all_ps() {
-            take_late(shared, other, now, |g| woken.push(g));
+            take_late(shared, other, now, |g| {
+                if !p.runq.offer_next(g.as_ptr()) {
+                    woken.push(g);
+                }
+            });
         }
         self.make_room(shared, p, seen, woken, now);
     }
@@ -194,7 +198,13 @@ impl Watch {
         if woken.len() == 0 {
             return;
         }
-        match self.longest(shared) {
+        // One whose thread just waits for a CPU may have little to do itself, and would have to queue up.
+        let computes = |seen: &Seen| {
+            // SAFETY: Ms live as long as the runtime.
+            let cpu_ns = unsafe { seen.m.as_ref() }.and_then(thread_cpu_ns);
+            cpu_ns.zip(seen.cpu_ns).is_some_and(|(cpu, first)| cpu.saturating_sub(first) > computes_ns(shared))
+        };
+        match self.longest(shared, computes) {
             Some((seen, p)) if now - seen.since_ns >= WAKEUP_PREEMPTS_NS => {
                 self.make_room(shared, p, seen, woken, now);
             }
@@ -203,17 +213,9 @@ impl Watch {
         }
     }
 
-    /// The P that has computed longest. While the network is in use, one whose thread just waits for a CPU does not
-    /// count: its goroutine may have little to do, and would have to queue up behind those that have much.
-    fn longest<'a>(&self, shared: &'a Shared) -> Option<(Seen, &'a P)> {
-        let computes = |seen: &Seen| {
-            // SAFETY: Ms live as long as the runtime.
-            unsafe { seen.m.as_ref() }.is_some_and(|m| match (seen.cpu_ns, thread_cpu_ns(m)) {
-                (Some(first), Some(cpu)) => cpu.saturating_sub(first) > computes_ns(shared),
-                _ => true,
-            })
-        };
-        let running = shared.all_ps().zip(&self.seen).filter(|(_, seen)| computes(seen));
+    /// The P that has computed longest, of those that are `wanted`.
+    fn longest<'a>(&self, shared: &'a Shared, wanted: impl Fn(&Seen) -> bool) -> Option<(Seen, &'a P)> {
+        let running = shared.all_ps().zip(&self.seen).filter(|(_, seen)| !seen.m.is_null() && wanted(seen));
         running.min_by_key(|(p, seen)| (seen.since_ns, p.id)).map(|(p, seen)| (*seen, p))
     }
 
