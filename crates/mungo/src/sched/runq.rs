@@ -87,6 +87,12 @@ impl<T> RunQueue<T> {
         if old.is_null() { Ok(()) } else { self.push_back(old) }
     }
 
+    /// Anybody: puts `t` next in line if nobody is.
+    pub(crate) fn offer_next(&self, t: *mut T) -> bool {
+        // ORDERING: SeqCst as in `push_back`.
+        self.next.compare_exchange(null_mut(), t, SeqCst, Relaxed).is_ok()
+    }
+
     /// Owner: what is in the ring now; see [`is_before`](Self::is_before).
     pub(crate) fn mark(&self) -> u32 {
         self.tail.load(Relaxed)

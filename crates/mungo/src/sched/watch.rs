@@ -108,10 +108,12 @@ impl Watch {
         let m = p.m.load(Acquire);
         let tick = p.tick.load(Relaxed);
         if m.is_null() || tick != seen.tick || !std::ptr::eq(m, seen.m) {
-            *seen = Seen { tick, m, since_ns: now, cpu_ns: None, last_cpu_ns: None };
+            // SAFETY: Ms live as long as the runtime.
+            let known = unsafe { m.as_ref() }.filter(|_| netpoll::anyone_waits());
+            *seen = Seen { tick, m, since_ns: now, cpu_ns: known.and_then(thread_cpu_ns), last_cpu_ns: None };
             return false;
         }
-        // SAFETY: Ms live as long as the runtime.
+        // SAFETY: as above.
         let m: &'static M = unsafe { &*m };
         let ran = now - seen.since_ns;
         let flags = p.flags.load(Relaxed);
@@ -135,12 +137,12 @@ impl Watch {
             }
             return false;
         }
-        let woken_wait = shared.is_urgent() || p.has_fresh();
-        let slice_ns = shared.config.time_slice_ns.min(if woken_wait { WAKEUP_PREEMPTS_NS } else { u64::MAX });
+        let computes = cpu.saturating_sub(first) > computes_ns(shared);
+        let keeps_woken_waiting =
+            computes && ran >= WAKEUP_PREEMPTS_NS && (shared.is_urgent() || p.has_fresh());
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
-        if ran >= slice_ns || flags & PREEMPT != 0 {
+        if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 || keeps_woken_waiting {
             p.ask_to_yield(tick);
-            let computes = cpu.saturating_sub(first) > COMPUTES_NS.min(shared.config.time_slice_ns / 2);
             if computes {
                 self.evict(shared, m, p, now);
             }
@@ -193,14 +195,18 @@ impl Watch {
         if shared.counts.idle_ps() != 0 || shared.next_timer_ns().saturating_add(LATE_TIMER_NS) > now {
             return;
         }
-        let Some((seen, p)) = self.longest(shared) else { return };
+        let Some((seen, p)) = self.longest(shared, |_| true) else { return };
         if now - seen.since_ns < WAKEUP_PREEMPTS_NS {
             self.ripe_ns = seen.since_ns + WAKEUP_PREEMPTS_NS;
             return;
         }
         let mut woken = GList::new();
         for other in shared.all_ps() {
-            take_late(shared, other, now, |g| woken.push(g));
+            take_late(shared, other, now, |g| {
+                if !p.runq.offer_next(g.as_ptr()) {
+                    woken.push(g);
+                }
+            });
         }
         self.make_room(shared, p, seen, woken, now);
     }
@@ -214,20 +220,29 @@ impl Watch {
         {
             return;
         }
-        if let Some((seen, p)) = self.longest(shared)
-            && now - seen.since_ns >= WAKEUP_PREEMPTS_NS
-        {
-            let woken = netpoll::send_home(netpoll::take(), shared);
-            self.net_looks = netpoll::looks();
-            if woken.len() != 0 {
+        let woken = netpoll::send_home(netpoll::take(), shared);
+        self.net_looks = netpoll::looks();
+        if woken.len() == 0 {
+            return;
+        }
+        // One whose thread just waits for a CPU may have little to do itself, and would have to queue up.
+        let computes = |seen: &Seen| {
+            // SAFETY: Ms live as long as the runtime.
+            let cpu_ns = unsafe { seen.m.as_ref() }.and_then(thread_cpu_ns);
+            cpu_ns.zip(seen.cpu_ns).is_some_and(|(cpu, first)| cpu.saturating_sub(first) > computes_ns(shared))
+        };
+        match self.longest(shared, computes) {
+            Some((seen, p)) if now - seen.since_ns >= WAKEUP_PREEMPTS_NS => {
                 self.make_room(shared, p, seen, woken, now);
             }
+            // Somebody comes to the end of a slice, or has not by the next look.
+            _ => shared.push_urgent(woken),
         }
     }
 
-    /// The P that has computed longest.
-    fn longest<'a>(&self, shared: &'a Shared) -> Option<(Seen, &'a P)> {
-        let running = shared.all_ps().zip(&self.seen).filter(|(_, seen)| !seen.m.is_null());
+    /// The P that has computed longest, of those that are `wanted`.
+    fn longest<'a>(&self, shared: &'a Shared, wanted: impl Fn(&Seen) -> bool) -> Option<(Seen, &'a P)> {
+        let running = shared.all_ps().zip(&self.seen).filter(|(_, seen)| !seen.m.is_null() && wanted(seen));
         running.min_by_key(|(p, seen)| (seen.since_ns, p.id)).map(|(p, seen)| (*seen, p))
     }
 
@@ -294,6 +309,11 @@ fn rescue(shared: &Shared, now: u64) {
     if shared.counts.idle_ps() != 0 && shared.counts.spinning() == 0 && (late || unseen) {
         shared.wake_one();
     }
+}
+
+/// CPU time that makes a goroutine one that computes.
+fn computes_ns(shared: &Shared) -> u64 {
+    COMPUTES_NS.min(shared.config.time_slice_ns / 2)
 }
 
 /// Somebody wants this P: its own queue, the global one, or one of its timers.
