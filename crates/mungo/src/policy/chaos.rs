@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Of so many decisions one is delayed.
 const DELAY_ONE_IN: u64 = 64;
+/// So far from the front it looks, lest a long queue costs the square of its length.
+const FARTHEST: u64 = 32;
 const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
 /// Random decisions from a seed. See `policy/chaos.rs` for what it is good at.
@@ -66,13 +68,16 @@ impl Chaos {
         }
     }
 
-    /// Any of those who wait in one queue.
+    /// Any of the first of those who wait in one queue, or the last.
     fn any_of(&self, proc: &mut Proc<'_>, queue: Option<usize>) -> Option<Task> {
         let mut queue = match queue {
             Some(id) => proc.of(id),
             None => proc.global(),
         };
-        let mut skip = self.draw(queue.len() as u64);
+        if self.draw(4) == 0 {
+            return queue.pop_back();
+        }
+        let mut skip = self.draw((queue.len() as u64).min(FARTHEST));
         let wanted = queue.pop_where(|_| {
             let this = skip == 0;
             skip = skip.saturating_sub(1);

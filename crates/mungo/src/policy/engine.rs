@@ -21,8 +21,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
+    fence,
 };
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Engine {
     pub(super) dispatched: AtomicU64,
     /// Times that it said "nothing to do" although tasks were in its hands.
     pub(super) refusals: AtomicU64,
+    /// Its term is over: what it still gets is taken back.
+    over: AtomicBool,
     accounts: bool,
     rng: AtomicU64,
     /// The memory node of the CPU on which each P last asked.
@@ -59,6 +62,7 @@ impl Engine {
             counters: Counters::new(MAX_PROCS),
             dispatched: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
+            over: AtomicBool::new(false),
             rng: AtomicU64::new(clock::now_ns()),
             nodes: (0..MAX_PROCS).map(|_| AtomicU32::new(0)).collect(),
             topology: TOPOLOGY.get_or_init(Topology::of_this_machine),
@@ -103,8 +107,25 @@ impl Engine {
         shared.policy.queued.fetch_add(1, SeqCst);
         let task = node.lend(None);
         self.call(shared, proc, |policy, proc| policy.queue_task(task, proc, next, local));
+        self.take_back_if_over(g);
         if cause.is_wakeup() {
             self.preempt_for(shared, proc, g);
+        }
+    }
+
+    /// Its term ends. From here on, whoever hands it a goroutine sees that and takes it back, or `evacuate`
+    /// sees the goroutine.
+    pub(super) fn end_term(&self) {
+        self.over.store(true, Relaxed);
+        // ORDERING: SeqCst: say it, then look at all goroutines; against `take_back_if_over`.
+        fence(SeqCst);
+    }
+
+    fn take_back_if_over(&self, g: GPtr) {
+        // ORDERING: SeqCst: the goroutine was marked as lent, now look; against `end_term`.
+        fence(SeqCst);
+        if self.over.load(Relaxed) && g.policy.revoke(self.generation) {
+            super::hooks::return_to_runtime(g);
         }
     }
 
@@ -113,6 +134,7 @@ impl Engine {
         let g = g_of(NonNull::from(task.node()));
         g.policy.set_cause(Cause::Moved);
         self.call(shared, 0, |policy, proc| policy.queue_task(task, proc, false, false));
+        self.take_back_if_over(g);
         self.preempt_for(shared, u32::MAX, g);
         shared.wake_one();
     }

@@ -192,6 +192,7 @@ fn exchange(
 impl Engine {
     /// Everything that the policy has goes back to the runtime.
     fn evacuate(&self, shared: &Shared) {
+        self.end_term();
         self.lanes.iter().chain([&self.global]).for_each(|lane| lane.close());
         self.empty_queues();
         if !shared.policy.has_work() {
