@@ -224,9 +224,9 @@ fn thread_cpu_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Spinning goroutines get CPU time by weight, within 5 %. A goroutine that never calls the runtime stays on its thread,
-/// which runs nobody else meanwhile: so the thread's CPU clock is its own. Turns would not do: CPUs that others use too
-/// are not equally fast.
+/// Spinning goroutines get CPU time by weight, within 5 %. A goroutine that never calls the runtime stays on its
+/// thread, which runs nobody else meanwhile: so the thread's CPU clock is its own. Turns would not do: CPUs that
+/// others use too are not equally fast.
 #[test]
 fn fair_divides_cpu_time_by_weight() {
     for procs in [1, 2] {

@@ -1,11 +1,11 @@
 //! A seeded troublemaker.
 //!
-//! Good at: shaking out races in programs under test. The order of goroutines, where they queue, who steals from whom, how
-//! long they run and who is displaced are drawn from a generator with a seed; now and then a decision takes longer.
-//! Whatever happens is something that could happen under another policy on an unlucky day.
+//! Good at: shaking out races in programs under test. The order of goroutines, where they queue, who steals from
+//! whom, how long they run and who is displaced are drawn from a generator with a seed; now and then a decision takes
+//! longer. Whatever happens is something that could happen under another policy on an unlucky day.
 //!
-//! Bad at: everything else. With several Ps the threads of the system add chance of their own, so the same seed gives the
-//! same draws, not the same run; with one P, or in the simulation, it gives the same run.
+//! Bad at: everything else. With several Ps the threads of the system add chance of their own, so the same seed gives
+//! the same draws, not the same run; with one P, or in the simulation, it gives the same run.
 
 use super::sim::{STEP, mix};
 use super::{Next, Options, Policy, Proc, Scheduler, Task, TaskInfo};
@@ -59,7 +59,7 @@ impl Chaos {
         if self.draw(DELAY_ONE_IN) == 0 {
             let end = proc.now_ns() + self.draw(self.delay_ns);
             // A simulated clock stands still: then there is nothing to wait for.
-            for _ in 0..100_000 {
+            for _ in 0..2000 {
                 if proc.now_ns() >= end {
                     break;
                 }
