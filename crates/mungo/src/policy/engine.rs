@@ -264,6 +264,12 @@ impl Engine {
             return;
         }
         self.refusals.fetch_add(1, Relaxed);
+        // Perhaps it was given to a P that has just gone.
+        for lane in self.lanes.iter().skip(shared.procs() as usize) {
+            while let Some(task) = lane.pop_front() {
+                super::hooks::give_back(task);
+            }
+        }
         // SAFETY: the caller owns the P.
         let refused = unsafe { &mut p.core().refused };
         *refused += 1;
