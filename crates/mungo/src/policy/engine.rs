@@ -10,6 +10,7 @@ use super::stats::{Counters, ProcCounters};
 use super::switch::Policy;
 use super::task::{Cause, Node, Task, TaskInfo};
 use super::topology::Topology;
+use super::watchdog::patience;
 use super::{Event, Next, Proc, Scheduler};
 use crate::sched::find::Found;
 use crate::sched::g::{G, GPtr};
@@ -107,9 +108,9 @@ impl Engine {
         let cause = if node.is_new() { Cause::Spawned } else { cause };
         node.enter_generation(g.id.load(Relaxed), self.generation);
         node.set_cause(cause);
-        node.note_enqueued(clock::now_ns(), self.dispatched.load(Relaxed));
         // ORDERING: SeqCst: the submitter's half of the idle protocol; the caller looks for sleepers after.
-        shared.policy.queued.fetch_add(1, SeqCst);
+        let queued = shared.policy.queued.fetch_add(1, SeqCst);
+        node.note_enqueued(clock::now_ns(), patience(self.dispatched.load(Relaxed), queued));
         let task = node.lend(None);
         self.call(shared, proc, |policy, proc| policy.queue_task(task, proc, next, local));
         self.take_back_if_over(g);

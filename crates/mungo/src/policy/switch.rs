@@ -149,7 +149,7 @@ impl Slot {
 
 /// What was in force. To be dropped outside of the runtime: it may be foreign code.
 pub(crate) struct Removed {
-    policy: Option<Policy>,
+    _policy: Option<Policy>,
     engine: Option<Arc<Engine>>,
     buried: Vec<Arc<Engine>>,
 }
@@ -161,24 +161,26 @@ pub(crate) fn install(shared: &Shared, policy: Policy) -> Option<Removed> {
     exchange(shared, Some(policy), engine, None)
 }
 
-/// `only`: if this is still the engine.
+/// `fault`: only if this is still the engine, and because of that.
 fn exchange(
     shared: &Shared,
     policy: Option<Policy>,
     engine: Option<Arc<Engine>>,
-    only: Option<&Engine>,
+    fault: Option<(&Engine, &str)>,
 ) -> Option<Removed> {
     let slot = &shared.policy;
     slot.note_ranks();
     let active = engine.is_some();
     let mut current = slot.current.lock();
-    if let Some(only) = only
-        && !current.engine.as_ref().is_some_and(|engine| std::ptr::eq(&raw const **engine, only))
-    {
-        return None;
+    if let Some((faulty, what)) = fault {
+        if !current.engine.as_ref().is_some_and(|engine| std::ptr::eq(&raw const **engine, faulty)) {
+            return None;
+        }
+        slot.replaced.fetch_add(1, Relaxed);
+        current.last_fault = Some(format!("{}: {what}", faulty.policy.name()));
     }
     let removed = Removed {
-        policy: std::mem::replace(&mut current.policy, policy),
+        _policy: std::mem::replace(&mut current.policy, policy),
         engine: std::mem::replace(&mut current.engine, engine),
         buried: std::mem::take(&mut current.buried),
     };
@@ -248,15 +250,10 @@ impl Shared {
 /// The policy did something that it must not do: the default one takes over.
 #[cold]
 pub(super) fn replace_faulty(shared: &Shared, engine: &Engine, what: &str) {
-    let Some(removed) = exchange(shared, None, None, Some(engine)) else { return };
-    let name = removed.policy.as_ref().map_or("?", Policy::name);
+    let Some(removed) = exchange(shared, None, None, Some((engine, what))) else { return };
+    let name = engine.policy.name();
     let text = format!("mungo: the scheduling policy '{name}' is replaced by the default one: {what}\n");
-    shared.policy.replaced.fetch_add(1, Relaxed);
-    {
-        let mut current = shared.policy.current.lock();
-        current.last_fault = Some(format!("{name}: {what}"));
-        current.buried.extend(removed.engine.into_iter().chain(removed.buried));
-    }
+    shared.policy.current.lock().buried.extend(removed.engine.into_iter().chain(removed.buried));
     // Not by `eprintln!`: its lock may be held by a goroutine that waits for this P.
     // SAFETY: the text is alive.
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };

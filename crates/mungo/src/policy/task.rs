@@ -103,8 +103,8 @@ pub(crate) struct Node {
     vruntime_ns: AtomicU64,
     enqueued_ns: AtomicU64,
     dispatched_ns: AtomicU64,
-    /// How many goroutines the policy had started when this one was queued.
-    pub(super) seen_dispatches: AtomicU64,
+    /// How many goroutines the policy will have started when this one counts as passed over.
+    pub(super) patience: AtomicU64,
     words: [AtomicU64; 2],
 }
 
@@ -135,7 +135,7 @@ impl Node {
             vruntime_ns: AtomicU64::new(0),
             enqueued_ns: AtomicU64::new(0),
             dispatched_ns: AtomicU64::new(0),
-            seen_dispatches: AtomicU64::new(0),
+            patience: AtomicU64::new(0),
             words: [AtomicU64::new(0), AtomicU64::new(0)],
         }
     }
@@ -236,9 +236,9 @@ impl Node {
         Cause::ALL[usize::from(self.cause.load(Relaxed)) % Cause::ALL.len()]
     }
 
-    pub(super) fn note_enqueued(&self, now_ns: u64, dispatches: u64) {
+    pub(super) fn note_enqueued(&self, now_ns: u64, patience: u64) {
         self.enqueued_ns.store(now_ns, Relaxed);
-        self.seen_dispatches.store(dispatches, Relaxed);
+        self.patience.store(patience, Relaxed);
     }
 
     pub(super) fn enqueued_ns(&self) -> u64 {

@@ -12,17 +12,27 @@ use std::time::Duration;
 
 /// Tasks that are looked at in each queue at a time; the rest have their turn later.
 const AT_A_TIME: usize = 1024;
-/// A goroutine was passed over if all that are alive could have run so many times since it was queued.
+/// A goroutine was passed over if all that waited when it was queued could have run so many times since.
 const ROUNDS: u64 = 8;
 /// And that many more, so that a handful of goroutines does not make it a matter of microseconds.
 const AT_LEAST: u64 = 1000;
+
+/// A goroutine is queued, as the last of `queued`, when `dispatched` have been served: how many will have been when it
+/// counts as passed over.
+pub(super) fn patience(dispatched: u64, queued: usize) -> u64 {
+    dispatched + ROUNDS * queued as u64 + AT_LEAST
+}
+
+/// So often the policy must have said that there is nothing to do. Not the number of idle Ps counts: on a busy machine
+/// their threads may just not have come to ask.
+const REFUSALS: u64 = 100;
 
 /// What the monitor remembers.
 #[derive(Default)]
 pub(crate) struct Watchdog {
     generation: u32,
     next_ns: u64,
-    /// Since when Ps have been free while goroutines waited and none was served; 0: that is not so.
+    /// Since when goroutines have waited and none was served; what the counters said then.
     stalled_since_ns: u64,
     dispatched: u64,
     refusals: u64,
@@ -59,17 +69,11 @@ impl Watchdog {
     fn is_stalled(&mut self, shared: &Shared, engine: &Engine, now: u64, limit_ns: u64) -> bool {
         let dispatched = engine.dispatched.load(Relaxed);
         let refusals = engine.refusals.load(Relaxed);
-        let free = shared.counts.idle_ps() != 0 || shared.counts.spinning() != 0 || refusals != self.refusals;
-        let moved = dispatched != self.dispatched;
-        (self.dispatched, self.refusals) = (dispatched, refusals);
-        if moved || !free || !shared.policy.has_work() {
-            self.stalled_since_ns = 0;
+        if dispatched != self.dispatched || !shared.policy.has_work() || self.stalled_since_ns == 0 {
+            (self.dispatched, self.refusals, self.stalled_since_ns) = (dispatched, refusals, now);
             return false;
         }
-        if self.stalled_since_ns == 0 {
-            self.stalled_since_ns = now;
-        }
-        now - self.stalled_since_ns >= limit_ns
+        now - self.stalled_since_ns >= limit_ns && refusals - self.refusals >= REFUSALS
     }
 
     /// A goroutine that waits for too long while others are served, and for how long.
@@ -77,13 +81,11 @@ impl Watchdog {
         let procs = shared.all_ps().count();
         self.cursors.resize(procs + 1, (0, 0));
         let dispatched = engine.dispatched.load(Relaxed);
-        let served = ROUNDS * shared.live() + AT_LEAST;
         let mut found = None;
         let mut check = |task: &Task| {
             let node = task.node();
             let waited = now.saturating_sub(node.enqueued_ns());
-            let others = dispatched.saturating_sub(node.seen_dispatches.load(Relaxed));
-            if waited >= limit_ns && others >= served {
+            if waited >= limit_ns && dispatched >= node.patience.load(Relaxed) {
                 found = Some((node.info().id, waited));
             }
         };
