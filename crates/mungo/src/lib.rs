@@ -42,6 +42,7 @@ mod metrics;
 pub mod net;
 #[cfg_attr(loom, allow(dead_code))]
 mod netpoll;
+pub mod policy;
 #[cfg(not(loom))]
 mod runtime;
 #[cfg_attr(loom, allow(dead_code))]
@@ -75,6 +76,9 @@ mod api {
     pub use crate::metrics::prometheus::MetricsCollector;
     pub use crate::metrics::table::{Metric, MetricValue};
     pub use crate::metrics::{Histogram, Metrics, ProcMetrics};
+    pub use crate::policy::{
+        current_priority as priority, get_scheduler, set_current_priority as set_priority, set_scheduler,
+    };
     pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
     pub use crate::sched::blocking::blocking;
     pub use crate::sched::reason::WaitReason;

@@ -17,7 +17,7 @@ use crate::sys::futex;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -67,6 +67,9 @@ pub(crate) struct M {
     polling: AtomicBool,
     /// Where its goroutine was interrupted; valid while `in_handler`.
     pub(crate) interrupted: crate::debug::stacks::Interrupted,
+    /// The thread's CPU time up to which its goroutine was charged, if the policy wants it. This thread, the monitor,
+    /// and who hands it a P.
+    pub(crate) cpu_mark_ns: AtomicU64,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
 }
@@ -101,6 +104,7 @@ impl M {
             in_handler: AtomicBool::new(false),
             polling: AtomicBool::new(false),
             interrupted: Default::default(),
+            cpu_mark_ns: AtomicU64::new(0),
             doomed: Cell::new(false),
         }
     }

@@ -7,17 +7,21 @@ use super::g::{self, G, GPtr, pool};
 use super::m::M;
 use super::runq::RunQueue;
 use crate::metrics::sample::Sampler;
+use crate::policy::Engine;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// `P::flags`: the slice is over.
 pub(crate) const PREEMPT: u32 = 1;
 /// `P::flags`: `set_procs` wants this P back.
 pub(crate) const RETIRE: u32 = 2;
+/// `P::flags`: a policy decides, not the runtime itself. Under `Shared::synced`.
+pub(crate) const POLICY: u32 = 4;
 
 /// Ids are given out to Ps in batches, as in Go.
 const ID_BATCH: u64 = 16;
@@ -44,6 +48,12 @@ pub(crate) struct P {
     pub(crate) timer_tick: Cell<u32>,
     pub(crate) counters: Counters,
     pub(crate) sampler: Sampler,
+    /// How long its goroutine may run, if a policy decides. Written by the owner, read by the monitor.
+    pub(crate) slice_ns: AtomicU64,
+    /// Its goroutine shall make room at once. Set by whoever asked it to, cleared by the monitor.
+    pub(crate) urgent: AtomicBool,
+    /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
+    pub(crate) upcoming: AtomicPtr<G>,
     core: UnsafeCell<Core>,
 }
 
@@ -57,6 +67,11 @@ pub(crate) struct Core {
     pub(crate) global_first: bool,
     /// The tick when it last did so.
     pub(crate) global_tick: u32,
+    /// The policy that decides, and since when: see `policy::hooks`.
+    pub(crate) engine: Option<Arc<Engine>>,
+    pub(crate) policy_epoch: u32,
+    /// How often it said in a row that there was nothing to do, although there was.
+    pub(crate) refused: u32,
 }
 
 // SAFETY: `core`, `timer_tick` and the sampler's cells are used by the P's owner only; the rest is shared by design.
@@ -118,6 +133,9 @@ impl P {
             timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
             sampler: Sampler::new(),
+            slice_ns: AtomicU64::new(0),
+            urgent: AtomicBool::new(false),
+            upcoming: AtomicPtr::new(std::ptr::null_mut()),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),
@@ -125,6 +143,9 @@ impl P {
                 end_id: 0,
                 global_first: false,
                 global_tick: 0,
+                engine: None,
+                policy_epoch: 0,
+                refused: 0,
             }),
         })
     }
@@ -148,6 +169,11 @@ impl P {
     #[cold]
     pub(crate) fn take_request(&self) -> bool {
         self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
+    }
+
+    /// Whether it was asked to make room on that tick.
+    pub(crate) fn is_asked_on(&self, tick: u32) -> bool {
+        self.flags.load(Relaxed) & PREEMPT != 0 && self.preempt_tick.load(Relaxed) == tick
     }
 
     fn is_asked(&self) -> bool {

@@ -8,11 +8,12 @@ use super::global::GList;
 use super::idle::IdleCounts;
 use super::m::M;
 use super::monitor::Monitor;
-use super::p::{Counter, P, RETIRE};
+use super::p::{Counter, P, POLICY, RETIRE};
 use super::ticket::Dequeued;
 use crate::builder::Config;
 use crate::lock::Lock;
 use crate::netpoll;
+use crate::policy::{self, hooks};
 use crate::sys::this_cpu;
 use std::io;
 use std::ptr::null_mut;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     urgent_len: AtomicUsize,
     pub(crate) synced: Lock<Synced>,
     pub(crate) monitor: Monitor,
+    pub(crate) policy: policy::Slot,
     pub(crate) next_id: AtomicU64,
     /// Spawns by plain threads.
     pub(crate) external_spawned: AtomicU64,
@@ -143,6 +145,7 @@ impl Shared {
                 wanted: Vec::with_capacity(MAX_PROCS),
             }),
             monitor: Monitor::new(),
+            policy: policy::Slot::new(),
             next_id: AtomicU64::new(1),
             external_spawned: AtomicU64::new(0),
             sleep_until_ns: AtomicU64::new(u64::MAX),
@@ -198,6 +201,9 @@ impl Shared {
         for p in fresh.drain(..) {
             let place = &self.ps[p.id as usize];
             if place.load(Relaxed).is_null() {
+                if self.policy.is_active() {
+                    p.flags.store(POLICY, Relaxed);
+                }
                 // ORDERING: Release the P's content to `all_ps`.
                 place.store(Box::into_raw(p), Release);
             } // else somebody else grew at the same time; this one is dropped
@@ -228,6 +234,7 @@ impl Shared {
         }
         drop(synced);
         for p in gone {
+            hooks::abandon_lane(self, p);
             p.timers.move_to(&self.p(0).timers);
         }
         for _ in old..n {
@@ -244,6 +251,7 @@ impl Shared {
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
         }
+        hooks::abandon_lane(self, p);
         let mut synced = self.synced.lock();
         self.push_global_locked(&mut synced, moved);
         if p.flags.fetch_and(!RETIRE, Relaxed) & RETIRE != 0 {
@@ -351,6 +359,20 @@ impl Shared {
         Some(first)
     }
 
+    /// Some of the global queue, for a policy to queue.
+    pub(crate) fn take_inbox(&self, n: usize) -> impl Iterator<Item = GPtr> {
+        let mut taken = GList::new();
+        let mut synced = self.synced.lock();
+        while taken.len() < n
+            && let Some(g) = synced.urgent.pop().or_else(|| synced.global.pop())
+        {
+            taken.push(g);
+        }
+        self.publish_global(&synced);
+        drop(synced);
+        std::iter::from_fn(move || taken.pop())
+    }
+
     // ---- Ms ----
 
     /// After work became visible: one M comes to look, if a P is idle and nobody looks yet.
@@ -380,7 +402,7 @@ impl Shared {
     }
 
     /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
-    fn start_m(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    fn start_m<'a>(&'a self, mut synced: crate::lock::Guard<'a, Synced>, p: &'static P, spinning: bool) {
         // One that comes in addition to the caller sleeps, best of all, where there is nobody.
         let idle = if spinning { synced.idle_ms.pop() } else { synced.pop_idle_m() };
         if let Some(m) = idle {
@@ -400,7 +422,17 @@ impl Shared {
     /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
     /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle.
     /// Unlocks.
-    pub(crate) fn strand(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    pub(crate) fn strand<'a>(
+        &'a self,
+        mut synced: crate::lock::Guard<'a, Synced>,
+        p: &'static P,
+        spinning: bool,
+    ) {
+        if self.policy.is_active() {
+            drop(synced);
+            hooks::abandon_all(self); // a policy's queues are no place to look into
+            synced = self.synced.lock();
+        }
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
@@ -440,7 +472,11 @@ impl Shared {
         if p.flags.load(Relaxed) & RETIRE != 0 {
             drop(synced);
             self.retire(p);
-        } else if !p.runq.is_empty() || self.global_len() > 0 || p.timers.next_ns() != u64::MAX {
+        } else if !p.runq.is_empty()
+            || self.global_len() > 0
+            || self.policy.has_work()
+            || p.timers.next_ns() != u64::MAX
+        {
             self.start_m(synced, p, false);
         } else {
             self.put_idle_locked(&mut synced, p);
@@ -460,7 +496,7 @@ impl Shared {
         if let Some(g) = entry {
             synced.global.push(g);
         }
-        let nobody_else = p.runq.is_empty() && synced.urgent.len() == 0;
+        let nobody_else = p.runq.is_empty() && synced.urgent.len() == 0 && !self.policy.is_active();
         let home = if nobody_else { synced.take_preempted() } else { None };
         self.publish_global(&synced);
         match home {
@@ -480,7 +516,7 @@ impl Shared {
 
     /// Whether any queue holds a goroutine: the look after going idle.
     pub(crate) fn any_work(&self) -> bool {
-        self.global_len() != 0 || self.all_ps().any(|p| !p.runq.is_empty())
+        self.global_len() != 0 || self.policy.has_work() || self.all_ps().any(|p| !p.runq.is_empty())
     }
 
     /// The earliest timer of all Ps.
