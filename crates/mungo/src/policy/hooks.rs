@@ -18,7 +18,6 @@ use crate::sched::shared::Shared;
 use crate::sys::clock;
 use crate::time;
 use std::io;
-use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -28,9 +27,8 @@ const COLLECT: usize = 256;
 
 /// The goroutine of a node that is not part of a simulation.
 pub(super) fn g_of(node: NonNull<Node>) -> GPtr {
-    // SAFETY: nodes without a home of their own are part of a G.
-    let g = unsafe { node.byte_sub(offset_of!(G, policy)) };
-    GPtr::new(g.cast::<G>().as_ptr()).expect("not null")
+    // SAFETY: nodes without a home of their own belong to a G and are never freed.
+    unsafe { node.as_ref() }.g().expect("a goroutine's node")
 }
 
 /// Whether a policy decides for this P.
@@ -266,7 +264,7 @@ pub(crate) fn begin(shared: &Shared, g: &G, id: u64, rank: Option<&Rank>, parent
 #[cold]
 fn begin_ranked(shared: &Shared, g: &G, id: u64, rank: Option<&Rank>, parent: Option<&G>) {
     shared.policy.note_ranks();
-    let parent = parent.map(|g| &g.policy);
+    let parent = parent.map(|g| g.policy);
     g.policy.begin(id, rank.unwrap_or(&Rank::default()), parent, clock::now_ns());
 }
 

@@ -112,8 +112,8 @@ pub(crate) struct G {
     pub(crate) class: Cell<Class>,
     /// How often `lock_os_thread` was called. Its own.
     pub(crate) lock_depth: Cell<u32>,
-    /// What policies know of it.
-    pub(crate) policy: crate::policy::Node,
+    /// What policies know of it. Elsewhere, lest Gs grow: their size counts when many are started at a time.
+    pub(crate) policy: &'static crate::policy::Node,
 }
 
 // SAFETY: the cells belong to whoever owns the G (see the table); the rest are atomics.
@@ -150,7 +150,7 @@ impl G {
             announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
-            policy: crate::policy::Node::new(),
+            policy: Box::leak(Box::new(crate::policy::Node::new())),
         }
     }
 
@@ -450,6 +450,7 @@ pub(crate) mod pool {
         let mut pool = POOL.lock();
         if pool.free.is_empty() {
             let chunk: &'static [G] = Box::leak((0..CHUNK).map(|_| G::new()).collect());
+            chunk.iter().for_each(|g| g.policy.belongs_to(g));
             pool.chunks.push(chunk);
             pool.free.extend(chunk.iter().map(GPtr::from));
         }
