@@ -71,7 +71,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
     let local = cause == Cause::Yielded;
     match engine_of(p, shared) {
         Some(engine) => {
-            engine.charge(m, &g.policy, || Some(own_cpu_ns()));
+            engine.charge(m, g.policy, || Some(own_cpu_ns()));
             engine.submit(shared, p.id, g, cause, false, local);
         }
         None => shared.push_global_one(g),
@@ -83,7 +83,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
 #[inline(never)]
 pub(crate) fn stopped(m: &M, p: &P, shared: &Shared, g: GPtr, event: Event) {
     if let Some(engine) = engine_of(p, shared) {
-        engine.charge(m, &g.policy, || Some(own_cpu_ns()));
+        engine.charge(m, g.policy, || Some(own_cpu_ns()));
         engine.tell(shared, p, g, event);
     }
 }
@@ -237,7 +237,7 @@ pub(crate) fn retaken(shared: &Shared, m: &M, cpu_ns: u64) {
         && let Some(engine) = shared.policy.current().1
         && let Some(g) = GPtr::new(m.g.load(Relaxed))
     {
-        engine.charge(m, &g.policy, || Some(cpu_ns));
+        engine.charge(m, g.policy, || Some(cpu_ns));
     }
 }
 
@@ -247,7 +247,7 @@ pub(crate) fn handed_over(home: &M, g: GPtr) {
     if shared.policy.is_active()
         && let Some(engine) = shared.policy.current().1
     {
-        engine.charge(home, &g.policy, || crate::sched::watch::thread_cpu_ns(home));
+        engine.charge(home, g.policy, || crate::sched::watch::thread_cpu_ns(home));
     }
 }
 
@@ -309,8 +309,8 @@ pub(super) fn raised(g: GPtr) {
     let Some(engine) = shared.policy.current().1 else { return };
     let task = match g.policy.lane.load(Relaxed) {
         0 => None,
-        super::queue::GLOBAL => engine.global.remove(&g.policy),
-        at => engine.lanes.get((at - super::queue::FIRST_LOCAL) as usize).and_then(|l| l.remove(&g.policy)),
+        super::queue::GLOBAL => engine.global.remove(g.policy),
+        at => engine.lanes.get((at - super::queue::FIRST_LOCAL) as usize).and_then(|l| l.remove(g.policy)),
     };
     if let Some(task) = task {
         engine.requeue(shared, task);
