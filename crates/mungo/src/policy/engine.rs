@@ -104,7 +104,7 @@ impl Engine {
 
     /// Hands a goroutine that the caller owns to the policy, on behalf of P `proc`.
     pub(super) fn submit(&self, shared: &Shared, proc: u32, g: GPtr, cause: Cause, next: bool, local: bool) {
-        let node = &g.policy;
+        let node = g.policy;
         let cause = if node.is_new() { Cause::Spawned } else { cause };
         node.enter_generation(g.id.load(Relaxed), self.generation);
         node.set_cause(cause);
@@ -241,7 +241,7 @@ impl Engine {
 
     fn start(&self, shared: &Shared, m: &M, p: &P, g: GPtr, inherit_time: bool) {
         let now = clock::now_ns();
-        let node = &g.policy;
+        let node = g.policy;
         let counters = &self.counters;
         counters.wait.add(now.saturating_sub(node.enqueued_ns()));
         counters.procs[p.id as usize].switches.add(1);

@@ -19,7 +19,6 @@ use crate::sched::shared::Shared;
 use crate::sys::clock;
 use crate::time;
 use std::io;
-use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -29,9 +28,8 @@ const COLLECT: usize = 256;
 
 /// The goroutine of a node that is not part of a simulation.
 pub(super) fn g_of(node: NonNull<Node>) -> GPtr {
-    // SAFETY: nodes without a home of their own are part of a G.
-    let g = unsafe { node.byte_sub(offset_of!(G, policy)) };
-    GPtr::new(g.cast::<G>().as_ptr()).expect("not null")
+    // SAFETY: nodes without a home of their own belong to a G and are never freed.
+    unsafe { node.as_ref() }.g().expect("a goroutine's node")
 }
 
 /// Whether a policy decides for this P.
@@ -74,7 +72,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
     let local = cause == Cause::Yielded;
     match engine_of(p, shared) {
         Some(engine) => {
-            engine.charge(m, &g.policy, || Some(own_cpu_ns()));
+            engine.charge(m, g.policy, || Some(own_cpu_ns()));
             engine.submit(shared, p.id, g, cause, false, local);
         }
         None => shared.push_global_one(g),
@@ -86,7 +84,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
 #[inline(never)]
 pub(crate) fn stopped(m: &M, p: &P, shared: &Shared, g: GPtr, event: Event) {
     if let Some(engine) = engine_of(p, shared) {
-        engine.charge(m, &g.policy, || Some(own_cpu_ns()));
+        engine.charge(m, g.policy, || Some(own_cpu_ns()));
         engine.tell(shared, p, g, event);
     }
 }
@@ -244,7 +242,7 @@ pub(crate) fn retaken(shared: &Shared, m: &M, cpu_ns: u64) {
         && let Some(engine) = shared.policy.current().1
         && let Some(g) = GPtr::new(m.g.load(Relaxed))
     {
-        engine.charge(m, &g.policy, || Some(cpu_ns));
+        engine.charge(m, g.policy, || Some(cpu_ns));
     }
 }
 
@@ -254,7 +252,7 @@ pub(crate) fn handed_over(home: &M, g: GPtr) {
     if shared.policy.is_active()
         && let Some(engine) = shared.policy.current().1
     {
-        engine.charge(home, &g.policy, || crate::sched::watch::thread_cpu_ns(home));
+        engine.charge(home, g.policy, || crate::sched::watch::thread_cpu_ns(home));
     }
 }
 
@@ -271,7 +269,7 @@ pub(crate) fn begin(shared: &Shared, g: &G, id: u64, rank: Option<&Rank>, parent
 #[cold]
 fn begin_ranked(shared: &Shared, g: &G, id: u64, rank: Option<&Rank>, parent: Option<&G>) {
     shared.policy.note_ranks();
-    let parent = parent.map(|g| &g.policy);
+    let parent = parent.map(|g| g.policy);
     g.policy.begin(id, rank.unwrap_or(&Rank::default()), parent, clock::now_ns());
 }
 
@@ -316,8 +314,8 @@ pub(super) fn raised(g: GPtr) {
     let Some(engine) = shared.policy.current().1 else { return };
     let task = match g.policy.lane.load(Relaxed) {
         0 => None,
-        super::queue::GLOBAL => engine.global.remove(&g.policy),
-        at => engine.lanes.get((at - super::queue::FIRST_LOCAL) as usize).and_then(|l| l.remove(&g.policy)),
+        super::queue::GLOBAL => engine.global.remove(g.policy),
+        at => engine.lanes.get((at - super::queue::FIRST_LOCAL) as usize).and_then(|l| l.remove(g.policy)),
     };
     if let Some(task) = task {
         engine.requeue(shared, task);

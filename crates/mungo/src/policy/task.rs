@@ -6,10 +6,11 @@
 //! So neither a policy that forgets a task nor one that keeps it in a drawer can lose a goroutine.
 
 use super::rank::{NORMAL_WEIGHT, Priority, Rank};
+use crate::sched::g::{G, GPtr};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU8, AtomicU32, AtomicU64,
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::time::Duration;
@@ -75,11 +76,12 @@ pub struct TaskInfo {
     pub words: [u64; 2],
 }
 
-/// What policies know of a goroutine: part of each G, off the lines that a switch touches, and used only if ranks or
-/// policies are.
+/// What policies know of a goroutine: one for each G, and used only if ranks or policies are.
 ///
 /// Written by whoever owns the goroutine, the rank also by others; all of it may be read by anybody at any time.
 pub(crate) struct Node {
+    /// Whose it is; null in a simulation. Written before anybody can see it.
+    g: AtomicPtr<G>,
     id: AtomicU64,
     /// Odd: in the hands of a policy, by this number. Even: not.
     number: AtomicU32,
@@ -117,6 +119,7 @@ const NOWHERE: u32 = u32::MAX;
 impl Node {
     pub(crate) const fn new() -> Node {
         Node {
+            g: AtomicPtr::new(std::ptr::null_mut()),
             id: AtomicU64::new(0),
             number: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -138,6 +141,15 @@ impl Node {
             patience: AtomicU64::new(0),
             words: [AtomicU64::new(0), AtomicU64::new(0)],
         }
+    }
+
+    pub(crate) fn belongs_to(&self, g: &G) {
+        self.g.store(std::ptr::from_ref(g).cast_mut(), Relaxed);
+    }
+
+    /// The goroutine, unless this is a simulation.
+    pub(super) fn g(&self) -> Option<GPtr> {
+        GPtr::new(self.g.load(Relaxed))
     }
 
     /// Owner: a goroutine with this rank begins; what is not said comes from its parent.

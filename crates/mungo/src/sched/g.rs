@@ -124,8 +124,8 @@ pub(crate) struct G {
     pub(crate) stamp_weight: Cell<u64>,
     /// How often `lock_os_thread` was called. Its own.
     pub(crate) lock_depth: Cell<u32>,
-    /// What policies know of it.
-    pub(crate) policy: crate::policy::Node,
+    /// What policies know of it. Elsewhere, lest Gs grow: their size counts when many are started at a time.
+    pub(crate) policy: &'static crate::policy::Node,
 }
 
 // SAFETY: the cells belong to whoever owns the G (see the table); the rest are atomics.
@@ -165,7 +165,7 @@ impl G {
             announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
-            policy: crate::policy::Node::new(),
+            policy: Box::leak(Box::new(crate::policy::Node::new())),
         }
     }
 
@@ -487,6 +487,7 @@ pub(crate) mod pool {
         let mut pool = POOL.lock();
         if pool.free.is_empty() {
             let chunk: &'static [G] = Box::leak((0..CHUNK).map(|_| G::new()).collect());
+            chunk.iter().for_each(|g| g.policy.belongs_to(g));
             pool.chunks.push(chunk);
             pool.free.extend(chunk.iter().map(GPtr::from));
         }
