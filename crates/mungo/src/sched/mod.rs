@@ -16,6 +16,8 @@ pub(crate) mod find;
 pub(crate) mod g;
 #[cfg(not(loom))]
 pub(crate) mod global;
+#[cfg(not(loom))]
+pub(crate) mod handoff;
 pub(crate) mod idle;
 #[cfg(not(loom))]
 pub(crate) mod m;

@@ -3,18 +3,15 @@
 //! Lock order: `Shared::synced` is taken last and held for a few instructions; nothing is woken, started or
 //! freed under it. Timer heaps and channels are taken before it, never after.
 
-use super::g::{G, GPtr, pool};
+use super::g::{GPtr, pool};
 use super::global::GList;
 use super::idle::IdleCounts;
 use super::m::M;
 use super::monitor::Monitor;
 use super::p::{Counter, P, POLICY, RETIRE};
-use super::ticket::Dequeued;
 use crate::builder::Config;
 use crate::lock::Lock;
-use crate::netpoll;
 use crate::policy::{self, hooks};
-use crate::sys::this_cpu;
 use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -35,8 +32,8 @@ pub(crate) struct Shared {
     procs: AtomicU32,
     pub(crate) counts: IdleCounts,
     /// Length of the global queue, and how many of these are urgent; written under the lock.
-    global_len: AtomicUsize,
-    urgent_len: AtomicUsize,
+    pub(super) global_len: AtomicUsize,
+    pub(super) urgent_len: AtomicUsize,
     pub(crate) synced: Lock<Synced>,
     pub(crate) monitor: Monitor,
     pub(crate) policy: policy::Slot,
@@ -70,58 +67,9 @@ pub(crate) struct Synced {
     pub(crate) all_ms: Vec<Box<M>>,
     pub(crate) dead_ms: Vec<&'static M>,
     /// How often in a row the first of the global queue was passed over for one that is nearer.
-    passed_over: u32,
+    pub(super) passed_over: u32,
     /// Ps that wait for a thread to be started, and whether it shall spin.
     pub(crate) wanted: Vec<(&'static P, bool)>,
-}
-
-/// So many of the global queue are looked at, and so often in a row the first one is passed over.
-const NEAR: u32 = 8;
-
-impl Synced {
-    /// The next of the global queue. If that is a preempted goroutine, one whose thread slept on the caller's CPU is
-    /// preferred: that CPU will be free in a moment. The kernel wakes a thread where it slept, and would leave it there
-    /// behind one that computes, while this CPU falls idle.
-    ///
-    /// TUNED: eight goroutines that compute on two CPUs took 7 % longer with preemption than without; with this, and
-    /// the interrupted thread passing its P on by itself, 1.3 %.
-    fn pop_global(&mut self) -> Option<GPtr> {
-        let first = self.global.first()?;
-        if first.bound.load(Relaxed).is_null() {
-            return self.global.pop();
-        }
-        let cpu = this_cpu();
-        // SAFETY: an M that a goroutine is bound to does not end before it is unbound; it is in the queue.
-        let near =
-            |g: &G| unsafe { g.bound.load(Relaxed).as_ref() }.is_some_and(|m| m.cpu.load(Relaxed) == cpu);
-        let looks = if self.passed_over < NEAR { NEAR } else { 1 };
-        let chosen = self.global.take_near(looks, near).or_else(|| self.global.pop())?;
-        self.passed_over = if chosen == first { 0 } else { self.passed_over + 1 };
-        Some(chosen)
-    }
-
-    /// If the next of the global queue are preempted goroutines: takes one out, and returns the M where it sits. The
-    /// caller hands it a P.
-    fn take_preempted(&mut self) -> Option<&'static M> {
-        while !self.global.first()?.bound.load(Relaxed).is_null() {
-            // SAFETY: as above.
-            let m = unsafe { &*self.pop_global()?.bound.load(Relaxed) };
-            if m.ticket.dequeued() == Dequeued::HandOver {
-                return Some(m);
-            }
-        }
-        None
-    }
-
-    /// An idle M for somebody who gives its P away, preferably one that sleeps on the same CPU. The first in the list
-    /// watches the network, and is taken last.
-    fn pop_idle_m(&mut self) -> Option<&'static M> {
-        let last = self.idle_ms.len().checked_sub(1)?;
-        let cpu = this_cpu();
-        let mut at_hand = self.idle_ms[1..].iter().rev().take(NEAR as usize);
-        let near = at_hand.position(|m| m.cpu.load(Relaxed) == cpu);
-        Some(self.idle_ms.remove(last - near.unwrap_or(0)))
-    }
 }
 
 impl Shared {
@@ -288,226 +236,7 @@ impl Shared {
         Some(p)
     }
 
-    // ---- the global queue ----
-
-    #[inline]
-    pub(crate) fn global_len(&self) -> usize {
-        // ORDERING: SeqCst: the looker's half of the idle protocol.
-        self.global_len.load(SeqCst)
-    }
-
-    pub(crate) fn push_global(&self, gs: GList) {
-        let mut synced = self.synced.lock();
-        self.push_global_locked(&mut synced, gs);
-    }
-
-    pub(crate) fn push_global_one(&self, g: GPtr) {
-        let mut one = GList::new();
-        one.push(g);
-        self.push_global(one);
-    }
-
-    pub(crate) fn push_global_locked(&self, synced: &mut Synced, gs: GList) {
-        synced.global.append(gs);
-        self.publish_global(synced);
-    }
-
-    /// Ahead of all others, and of the Ps' own queues: woken goroutines that every P is too busy for. Whoever is woken
-    /// by the clock or the network most often has little to do; behind those that compute it would wait for long.
-    pub(crate) fn push_urgent(&self, gs: GList) {
-        let mut synced = self.synced.lock();
-        synced.urgent.append(gs);
-        self.publish_global(&synced);
-    }
-
-    fn publish_global(&self, synced: &Synced) {
-        self.urgent_len.store(synced.urgent.len(), Relaxed);
-        // ORDERING: SeqCst: the submitter's half of the idle protocol.
-        self.global_len.store(synced.urgent.len() + synced.global.len(), SeqCst);
-    }
-
-    /// Whether somebody in the global queue comes before a P's own.
-    #[inline]
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.urgent_len.load(Relaxed) != 0
-    }
-
-    /// One goroutine to run, and with `fair` a share of the others into the P's ring.
-    pub(crate) fn take_global(&self, p: &P, fair: bool) -> Option<GPtr> {
-        if self.global_len() == 0 {
-            return None;
-        }
-        let mut synced = self.synced.lock();
-        self.take_global_locked(&mut synced, p, fair)
-    }
-
-    pub(crate) fn take_global_locked(&self, synced: &mut Synced, p: &P, fair: bool) -> Option<GPtr> {
-        let first = synced.urgent.pop().or_else(|| synced.pop_global())?;
-        p.counters.global_takes.add(1);
-        if fair {
-            let share = synced.global.len() / self.procs().max(1) as usize;
-            for _ in 0..share.min(super::runq::CAPACITY / 2) {
-                let Some(g) = synced.global.pop() else { break };
-                if let Err(full) = p.runq.push_back(g.as_ptr()) {
-                    // Half of a ring fits an empty ring; should it not be empty, nothing is lost.
-                    p.runq.spill(full, |g| synced.global.push(GPtr::new(g).expect("a goroutine")));
-                    break;
-                }
-            }
-        }
-        self.publish_global(synced);
-        Some(first)
-    }
-
-    /// Some of the global queue, for a policy to queue.
-    pub(crate) fn take_inbox(&self, n: usize) -> impl Iterator<Item = GPtr> {
-        let mut taken = GList::new();
-        let mut synced = self.synced.lock();
-        while taken.len() < n
-            && let Some(g) = synced.urgent.pop().or_else(|| synced.global.pop())
-        {
-            taken.push(g);
-        }
-        self.publish_global(&synced);
-        drop(synced);
-        std::iter::from_fn(move || taken.pop())
-    }
-
-    // ---- Ms ----
-
-    /// After work became visible: one M comes to look, if a P is idle and nobody looks yet.
-    #[inline]
-    pub(crate) fn wake_one(&self) {
-        if self.counts.claim_wakeup() {
-            self.wake_one_slow();
-        }
-    }
-
-    #[cold]
-    fn wake_one_slow(&self) {
-        let mut synced = self.synced.lock();
-        match self.take_idle_p_locked(&mut synced) {
-            Some(p) => self.start_m(synced, p, true),
-            None => {
-                drop(synced);
-                _ = self.counts.stop_spinning();
-            }
-        }
-    }
-
-    /// Whether a P that is taken from its M can be given to another one.
-    pub(crate) fn can_start_m(&self) -> bool {
-        let synced = self.synced.lock();
-        !synced.idle_ms.is_empty() || synced.ms.len() + synced.wanted.len() < self.config.max_threads as usize
-    }
-
-    /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
-    fn start_m<'a>(&'a self, mut synced: crate::lock::Guard<'a, Synced>, p: &'static P, spinning: bool) {
-        // One that comes in addition to the caller sleeps, best of all, where there is nobody.
-        let idle = if spinning { synced.idle_ms.pop() } else { synced.pop_idle_m() };
-        if let Some(m) = idle {
-            drop(synced);
-            self.hand_to(m, p, spinning);
-            return;
-        }
-        if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
-            self.strand(synced, p, spinning); // at the cap
-            return;
-        }
-        synced.wanted.push((p, spinning));
-        drop(synced);
-        self.monitor.call();
-    }
-
-    /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
-    /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle.
-    /// Unlocks.
-    pub(crate) fn strand<'a>(
-        &'a self,
-        mut synced: crate::lock::Guard<'a, Synced>,
-        p: &'static P,
-        spinning: bool,
-    ) {
-        if self.policy.is_active() {
-            drop(synced);
-            hooks::abandon_all(self); // a policy's queues are no place to look into
-            synced = self.synced.lock();
-        }
-        let mut moved = GList::new();
-        while let Some((g, _)) = p.runq.pop() {
-            moved.push(GPtr::new(g).expect("a queued goroutine"));
-        }
-        let mut all = std::mem::replace(&mut synced.urgent, GList::new());
-        all.append(std::mem::replace(&mut synced.global, GList::new()));
-        all.append(moved);
-        synced.global = all;
-        let bound = synced.global.take_first(|g| !g.bound.load(Relaxed).is_null());
-        self.push_global_locked(&mut synced, GList::new()); // publishes the length
-        // SAFETY: an M that a goroutine is bound to does not end before it is unbound. We took the goroutine out of the
-        // queue, as `bound::may_run` does.
-        let home = bound.map(|g| unsafe { &*g.bound.load(Relaxed) });
-        let home = home.filter(|m| m.ticket.dequeued() == Dequeued::HandOver);
-        if home.is_none() {
-            self.put_idle_locked(&mut synced, p);
-        }
-        drop(synced);
-        if spinning {
-            _ = self.counts.stop_spinning();
-        }
-        if let Some(m) = home {
-            self.hand_to(m, p, false);
-        }
-    }
-
-    /// Wakes a sleeping M, which the caller took from its list, with a P.
-    pub(crate) fn hand_to(&self, m: &M, p: &P, spinning: bool) {
-        m.set_spinning(spinning);
-        m.next_p.store(std::ptr::from_ref(p).cast_mut(), Relaxed);
-        m.wake();
-    }
-
-    /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
-    pub(crate) fn hand_off(&self, p: &'static P) {
-        let mut synced = self.synced.lock();
-        if p.flags.load(Relaxed) & RETIRE != 0 {
-            drop(synced);
-            self.retire(p);
-        } else if !p.runq.is_empty()
-            || self.global_len() > 0
-            || self.policy.has_work()
-            || p.timers.next_ns() != u64::MAX
-        {
-            self.start_m(synced, p, false);
-        } else {
-            self.put_idle_locked(&mut synced, p);
-            drop(synced);
-            // Someone may have pushed between our look and the list. And who goes to sleep here looks at no timers,
-            // nor at the network.
-            if self.any_work() || self.timers_unwatched() || netpoll::is_unwatched() {
-                self.wake_one();
-            }
-        }
-    }
-
-    /// An interrupted thread goes to sleep: the P that it lost goes to the next one in one step. `entry` is its own
-    /// goroutine, which queues up. In the preemption handler: see the invariants in ARCHITECTURE.md.
-    pub(crate) fn pass_on(&self, p: &'static P, entry: Option<GPtr>) {
-        let mut synced = self.synced.lock();
-        if let Some(g) = entry {
-            synced.global.push(g);
-        }
-        let nobody_else = p.runq.is_empty() && synced.urgent.len() == 0 && !self.policy.is_active();
-        let home = if nobody_else { synced.take_preempted() } else { None };
-        self.publish_global(&synced);
-        match home {
-            Some(m) => {
-                drop(synced);
-                self.hand_to(m, p, false);
-            }
-            None => self.start_m(synced, p, false),
-        }
-        self.wake_one();
-    }
+    // ---- work ----
 
     /// Every M sleeps, in the list of idle ones or with its parked goroutine.
     pub(crate) fn all_ms_sleep(&self) -> bool {
