@@ -31,10 +31,7 @@ impl Out {
             _ => None,
         });
         let ascii = locale.is_some_and(|name| !name.contains("utf-8") && !name.contains("utf8"));
-        Out {
-            color: !no_color && !set("NO_COLOR") && !dumb && io::stdout().is_terminal(),
-            unicode: !ascii,
-        }
+        Out { color: !no_color && !set("NO_COLOR") && !dumb && io::stdout().is_terminal(), unicode: !ascii }
     }
 
     /// # Errors

@@ -13,7 +13,10 @@ pub(crate) struct Known {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Known> {
-    vec![Known { name: "default", about: "Go's: local queues, a look at the global one each 61 ticks, stealing" }]
+    vec![Known {
+        name: "default",
+        about: "Go's: local queues, a look at the global one each 61 ticks, stealing",
+    }]
 }
 
 /// A policy as it was asked for: `name` or `name:key=value,...`.

@@ -33,7 +33,9 @@ pub(crate) fn run(
     let examples: Vec<String> = examples.collect();
     let known = workloads::ALL.iter().map(|w| w.name()).chain(examples.iter().map(String::as_str));
     match workloads::find(target) {
-        Ok(_) if !arguments.is_empty() => Err(Error::Usage(format!("the workload '{target}' takes no arguments"))),
+        Ok(_) if !arguments.is_empty() => {
+            Err(Error::Usage(format!("the workload '{target}' takes no arguments")))
+        }
         Ok(workload) => compare::once(workload, &policy, options, out, interrupt),
         Err(_) => Err(names::unknown("workload or example", target, known)),
     }

@@ -159,7 +159,8 @@ fn java(folder: &Path, procs: usize) -> Invited {
     write(folder, "Bench.java", include_str!("foreign/Bench.java"))?;
     ask("javac", &["-d", ".", "Bench.java"], folder)?;
     let major = version.split(|c: char| !c.is_ascii_digit()).find_map(|part| part.parse::<u32>().ok());
-    let kind = if major.is_some_and(|n| n >= 21) { "virtual threads" } else { "platform threads (virtual ones: 21)" };
+    let kind =
+        if major.is_some_and(|n| n >= 21) { "virtual threads" } else { "platform threads (virtual ones: 21)" };
     let class_path = folder.display().to_string();
     let processors = format!("-XX:ActiveProcessorCount={procs}");
     let arguments = vec![processors, "-cp".to_owned(), class_path, "Bench".to_owned()];

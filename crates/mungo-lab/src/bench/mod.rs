@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::names;
 use crate::out::{Ink, Out};
-use crate::progress;
+use crate::progress::Progress;
 use crate::report::table;
 use crate::stats::Summary;
 use contestants::{Absent, Contestant};
@@ -144,15 +144,16 @@ struct Results {
 }
 
 fn measure(cases: &[Case], contestants: &[Contestant], repeat: usize, interrupt: &Interrupt) -> Results {
-    let mut results = Results { figures: vec![vec![Vec::new(); contestants.len()]; cases.len()], ..Results::default() };
+    let mut results =
+        Results { figures: vec![vec![Vec::new(); contestants.len()]; cases.len()], ..Results::default() };
     let mut refused = vec![vec![false; contestants.len()]; cases.len()];
-    let bar = progress::bar((repeat * cases.len() * contestants.len()) as u64, "bench");
+    let mut bar = Progress::new((repeat * cases.len() * contestants.len()) as u64, "bench");
     'rounds: for round in 0..repeat {
         for (i, case) in cases.iter().enumerate() {
             for turn in 0..contestants.len() {
                 // Everybody is first once: whoever comes after a heavy one is not always the same.
                 let c = (turn + round) % contestants.len();
-                bar.set_message(format!("{} {}", contestants[c].name, case.name()));
+                bar.doing(format!("{} {}", contestants[c].name, case.name()));
                 if interrupt.is_set() {
                     break 'rounds;
                 }
@@ -166,12 +167,12 @@ fn measure(cases: &[Case], contestants: &[Contestant], repeat: usize, interrupt:
                         }
                     }
                 }
-                bar.inc(1);
+                bar.step();
             }
         }
         results.rounds += 1;
+        bar.milestone(&format!("round {} of {repeat} is done", results.rounds));
     }
-    bar.finish_and_clear();
     results
 }
 

@@ -1,6 +1,6 @@
 //! The micro-benchmarks on tokio's tasks. Tokio has no unbuffered channel: capacity 1 there.
 
-use super::{Case, Measure, TIMERS, LONGEST_TIMER};
+use super::{Case, LONGEST_TIMER, Measure, TIMERS};
 use crate::goroutines::ns_per;
 use crate::machine::status_bytes;
 use crate::rng::mix;

@@ -26,10 +26,10 @@ pub(crate) struct Figure {
 }
 
 /// The percentiles that are reported.
-pub(crate) const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
+pub(crate) const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 fn figure(label: &str, unit: &'static str, better: Better, value: f64) -> Figure {
-    Figure { key: label.replace(' ', "."), label: label.to_owned(), unit, better, value }
+    Figure { key: label.replace("99.9", "999").replace(' ', "."), label: label.to_owned(), unit, better, value }
 }
 
 /// All figures of one repeat.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::out::Out;
 use crate::policy::Policy;
-use crate::progress;
+use crate::progress::Progress;
 use crate::report::{self, Reports};
 use crate::stats::{Summary, Times, best};
 use crate::workloads::{Outcome, Setting, Workload};
@@ -163,13 +163,14 @@ fn measure(
         machine: crate::machine::describe(),
         contenders: labels(policies).into_iter().map(contender).collect(),
     };
-    let bar = progress::bar((policies.len() * (options.repeat + 1)) as u64, workload.name());
+    let mut bar = Progress::new((policies.len() * (options.repeat + 1)) as u64, workload.name());
     // Round 0 warms up caches and pools and is not counted.
     'rounds: for round in 0..=options.repeat {
         for turn in 0..policies.len() {
             let who = (turn + round) % policies.len(); // nobody is always first
-            bar.set_message(format!("round {round}, {}", comparison.contenders[who].name));
-            let length = if round == 0 { options.duration.min(Duration::from_millis(200)) } else { options.duration };
+            bar.doing(format!("round {round}, {}", comparison.contenders[who].name));
+            let length =
+                if round == 0 { options.duration.min(Duration::from_millis(200)) } else { options.duration };
             let runtime = policies[who].runtime(Some(comparison.procs))?;
             let seed = options.seed.wrapping_add(round as u64);
             let repeat = repeat(workload, runtime, round, seed, length, interrupt)?;
@@ -180,10 +181,12 @@ fn measure(
             if round > 0 {
                 comparison.contenders[who].repeats.push(repeat);
             }
-            bar.inc(1);
+            bar.step();
+        }
+        if round > 0 {
+            bar.milestone(&format!("round {round} of {} is done", options.repeat));
         }
     }
-    bar.finish_and_clear();
     Ok(comparison)
 }
 

@@ -17,7 +17,9 @@ pub(super) fn render(c: &Comparison) -> String {
             let start = [c.workload, &contender.name].map(field).join(",");
             let start = format!("{start},{},{},{}", c.procs, repeat.round, repeat.seed);
             let o = &repeat.outcome;
-            for (name, count) in [("generated", o.generated), ("completed", o.completed), ("cut_off", o.cut_off)] {
+            for (name, count) in
+                [("generated", o.generated), ("completed", o.completed), ("cut_off", o.cut_off)]
+            {
                 lines.push(format!("{start},count.{name},,{count}"));
             }
             for figure in &repeat.figures {

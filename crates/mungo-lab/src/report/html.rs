@@ -2,7 +2,7 @@
 
 use super::json;
 use super::svg::{self, escape};
-use super::table::number;
+use super::table::quantity;
 use crate::compare::{Comparison, Row};
 use std::fmt::Write;
 
@@ -63,7 +63,11 @@ fn plots(page: &mut String, c: &Comparison, rows: &[Row]) {
         svg::dots(&row.label, row.unit, &values)
     };
     for row in rows.iter().filter(|row| row.key == "throughput") {
-        figure(page, "Throughput. A dot is a repeat, the bar the 95 % confidence interval of the mean.", &dots(row));
+        figure(
+            page,
+            "Throughput. A dot is a repeat, the bar the 95 % confidence interval of the mean.",
+            &dots(row),
+        );
     }
     let classes = c.contenders.iter().flat_map(|who| &who.repeats).next().map(|r| &r.outcome.classes);
     for (index, class) in classes.into_iter().flatten().enumerate() {
@@ -97,12 +101,14 @@ fn table(page: &mut String, c: &Comparison, rows: &[Row]) {
     }
     *page += "</tr>\n";
     for row in rows {
-        _ = write!(page, "<tr><th>{} <small>{}</small></th>", escape(&row.label), escape(row.unit));
+        _ = write!(page, "<tr><th>{}</th>", escape(&row.label));
         for (who, summary) in row.summaries.iter().enumerate() {
             let best = if row.best == Some(who) { " class=\"best\"" } else { "" };
             let text = summary.as_ref().map_or("–".to_owned(), |s| match s.margin {
-                Some(margin) => format!("{} <small>± {}</small>", number(s.mean), number(margin)),
-                None => number(s.mean),
+                Some(margin) => {
+                    format!("{} <small>± {}</small>", quantity(s.mean, row.unit), quantity(margin, row.unit))
+                }
+                None => quantity(s.mean, row.unit),
             });
             _ = write!(page, "<td{best}>{text}</td>");
         }

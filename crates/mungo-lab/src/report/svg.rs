@@ -68,7 +68,11 @@ pub(super) fn dots(label: &str, unit: &str, rows: &[(&str, Vec<f64>)]) -> String
         let Some(summary) = summary else { continue };
         let color = i % 8;
         if let Some(margin) = summary.margin {
-            line(&mut svg, &format!("ci s{color}"), [x((summary.mean - margin).max(low)), y, x(summary.mean + margin), y]);
+            line(
+                &mut svg,
+                &format!("ci s{color}"),
+                [x((summary.mean - margin).max(low)), y, x(summary.mean + margin), y],
+            );
         }
         for value in values {
             let (cx, shown) = (x(*value), number(*value));

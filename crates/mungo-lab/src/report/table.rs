@@ -2,14 +2,14 @@
 
 use crate::compare::{Comparison, Row};
 use crate::out::{Ink, Out};
-use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
+use comfy_table::presets::{ASCII_FULL_CONDENSED, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, Table};
 
 /// Three digits that matter.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
-    if value == 0.0 {
-        "0".to_owned()
+    if value.fract() == 0.0 && size < 1e4 {
+        format!("{value}")
     } else if size >= 1e9 {
         format!("{:.3}G", value / 1e9)
     } else if size >= 1e6 {
@@ -25,10 +25,31 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// A value with its unit; times in the unit that suits them.
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    match (unit, value.abs()) {
+        ("", _) => number(value),
+        ("us", us) if us >= 1e6 => format!("{} s", digits(value / 1e6)),
+        ("us", us) if us >= 1e3 => format!("{} ms", digits(value / 1e3)),
+        ("us", us) if us >= 1.0 || us == 0.0 => format!("{} µs", digits(value)),
+        ("us", _) => format!("{} ns", digits(value * 1e3)),
+        _ => format!("{} {unit}", number(value)),
+    }
+}
+
+/// Three digits of a number below a thousand.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 || value == 0.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 /// The first column is text, the others are numbers.
 pub(crate) fn render(out: &Out, head: Vec<String>, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(if out.glyph("u", "a") == "u" { UTF8_HORIZONTAL_ONLY } else { ASCII_MARKDOWN });
+    table.load_style(if out.glyph("u", "a") == "u" { UTF8_FULL_CONDENSED } else { ASCII_FULL_CONDENSED });
     if head.iter().any(|h| !h.is_empty()) {
         table.set_header(head.iter().map(|h| out.paint(Ink::Heading, h)));
     }
@@ -42,8 +63,8 @@ pub(crate) fn render(out: &Out, head: Vec<String>, rows: Vec<Vec<String>>) -> St
 fn cell(row: &Row, who: usize, out: &Out) -> String {
     let Some(summary) = &row.summaries[who] else { return "-".to_owned() };
     let text = match summary.margin {
-        Some(margin) => format!("{} ± {}", number(summary.mean), number(margin)),
-        None => number(summary.mean),
+        Some(margin) => format!("{} ± {}", quantity(summary.mean, row.unit), quantity(margin, row.unit)),
+        None => quantity(summary.mean, row.unit),
     };
     match row.best == Some(who) {
         true => out.paint(Ink::Good, format!("{} {text}", out.glyph("★", "*"))),
@@ -64,15 +85,15 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
     );
     let mut lines = vec![out.paint(Ink::Heading, title), out.paint(Ink::Faint, c.about)];
     if c.interrupted {
-        let done: Vec<String> = c.contenders.iter().map(|c| format!("{} {}", c.repeats.len(), c.name)).collect();
+        let done: Vec<String> =
+            c.contenders.iter().map(|c| format!("{} {}", c.repeats.len(), c.name)).collect();
         lines.push(format!("interrupted; whole repeats until then: {}", done.join(", ")));
     }
     let mut head = vec!["".to_owned()];
     head.extend(c.contenders.iter().map(|c| c.name.clone()));
     let body = c.rows().into_iter().map(|row| {
-        let label = format!("{} {}", row.label, row.unit);
         let cells = (0..c.contenders.len()).map(|who| cell(&row, who, out));
-        std::iter::once(label.trim_end().to_owned()).chain(cells).collect()
+        std::iter::once(row.label.clone()).chain(cells).collect()
     });
     lines.push(render(out, head, body.collect()));
     let star = out.glyph("★", "*");
@@ -86,12 +107,20 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::number;
+    use super::{number, quantity};
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let cases = [(0.0, "0 µs"), (0.25, "250 ns"), (12.34, "12.3 µs"), (2500.0, "2.50 ms"), (3e6, "3.00 s")];
+        assert!(cases.iter().all(|(us, text)| quantity(*us, "us") == *text));
+        assert_eq!(quantity(56_789.0, "1/s"), "56.8k 1/s");
+        assert_eq!(quantity(7.0, ""), "7");
+    }
 
     #[test]
     fn numbers_are_short() {
         let cases = [(0.0, "0"), (0.98765, "0.988"), (12.345, "12.3"), (1234.5, "1234"), (56_789.0, "56.8k")];
-        for (value, text) in cases.into_iter().chain([(2_500_000.0, "2.50M"), (-3.0, "-3.000")]) {
+        for (value, text) in cases.into_iter().chain([(2_500_000.0, "2.50M"), (-3.0, "-3"), (2.0, "2")]) {
             assert_eq!(number(value), text);
         }
     }

@@ -10,7 +10,7 @@ const KINDS: [Kind; 2] = [
 ];
 
 /// Of what the processors can do. TUNED: a guess; spawning costs come on top.
-const LOAD: f64 = 0.6;
+const LOAD: f64 = 0.5;
 
 pub(super) struct Bimodal;
 
@@ -20,7 +20,7 @@ impl Workload for Bimodal {
     }
 
     fn about(&self) -> &'static str {
-        "requests at random times, 99.5 % short (20 us), 0.5 % long (2 ms); processors 60 % busy"
+        "requests at random times, 99.5 % short (20 us), 0.5 % long (2 ms); processors 50 % busy"
     }
 
     fn run(&self, setting: &Setting) -> Outcome {

@@ -10,7 +10,7 @@ const KINDS: [Kind; 2] = [
 ];
 
 /// Of what the processors can do. TUNED: a guess at a service that is well used and not overloaded.
-const LOAD: f64 = 0.7;
+const LOAD: f64 = 0.6;
 
 pub(super) struct MixedService;
 
@@ -20,7 +20,7 @@ impl Workload for MixedService {
     }
 
     fn about(&self) -> &'static str {
-        "requests at random times, 80 % light (50 us), 20 % heavy (4 ms); processors 70 % busy"
+        "requests at random times, 80 % light (50 us), 20 % heavy (4 ms); processors 60 % busy"
     }
 
     fn run(&self, setting: &Setting) -> Outcome {

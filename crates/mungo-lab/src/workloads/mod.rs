@@ -110,7 +110,13 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Of a load in which everything that is generated is completed.
     pub(crate) fn all_done(setting: &Setting, completed: u64, fingerprint: u64) -> Outcome {
-        Outcome { generated: completed, completed, fingerprint, elapsed: setting.elapsed(), ..Outcome::default() }
+        Outcome {
+            generated: completed,
+            completed,
+            fingerprint,
+            elapsed: setting.elapsed(),
+            ..Outcome::default()
+        }
     }
 }
 

@@ -46,7 +46,8 @@ impl Workload for SpawnStorm {
         let storms = gather(0..places, |place| storm(place, setting));
         let counts: Vec<f64> = storms.iter().map(|(_, lives)| lives.len() as f64).collect();
         let lives = merged(storms.iter().map(|s| &s.1));
-        let bursts = fingerprint_of_streams(setting.seed, places, |rng| fingerprint(<[u64; 2]>::from(burst(rng))));
+        let bursts =
+            fingerprint_of_streams(setting.seed, places, |rng| fingerprint(<[u64; 2]>::from(burst(rng))));
         let outcome = Outcome::all_done(setting, lives.len(), bursts);
         let wait = merged(storms.iter().map(|s| &s.0));
         let class = Class { name: "goroutine", wait: Some(wait), latency: Some(lives), deadlines: None };
