@@ -23,6 +23,8 @@ mod current;
 #[cfg(not(loom))]
 mod debug_env;
 #[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
 mod goroutine;
 #[cfg(not(loom))]
 mod info;
@@ -30,6 +32,10 @@ mod info;
 mod lock;
 #[cfg(not(loom))]
 mod metrics;
+#[cfg(not(loom))]
+pub mod net;
+#[cfg_attr(loom, allow(dead_code))]
+mod netpoll;
 #[cfg(not(loom))]
 mod runtime;
 #[cfg_attr(loom, allow(dead_code))]

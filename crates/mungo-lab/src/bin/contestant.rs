@@ -1,6 +1,9 @@
 //! mungo as a contestant of the side-by-side benchmarks: `contestant WORKLOAD [key=value]...` prints a JSON line per
 //! metric. What each workload does is fixed by the peers that it is compared with.
 
+#[path = "contestant/servers.rs"]
+mod servers;
+
 use mungo::chan;
 use mungo_lab::goroutines::{self, sky};
 use mungo_lab::{cpu_seconds, mix, status_bytes};
@@ -88,6 +91,8 @@ fn main() {
         "cpu_starve" => cpu_starve(&a),
         "blocking" => blocking(&a),
         "parallel" => parallel(&a),
+        "echo_server" => servers::echo(&a),
+        "http_server" => servers::http(&a),
         _ => a.not_available("not yet"),
     });
     std::process::exit(0); // goroutines that are left end with the process

@@ -60,6 +60,7 @@ fn nothing_will_happen(shared: &Shared) -> bool {
         && shared.counts.idle_ps() == shared.procs()
         && shared.counts.spinning() == 0
         && shared.next_timer_ns() == u64::MAX
+        && !crate::netpoll::anyone_waits()
         && !shared.any_work()
         && shared.synced.lock().wanted.is_empty()
         && shared.live() > 0

@@ -1,9 +1,12 @@
 //! Where work comes from: one function a source, in Go's order.
 
 use super::g::{G, GPtr};
+use super::global::GList;
 use super::m::M;
+use super::monitor;
 use super::p::{P, PREEMPT, RETIRE};
 use super::shared::Shared;
+use crate::netpoll::{self, Watching};
 use crate::sys::clock;
 use crate::time;
 use std::ptr::null_mut;
@@ -25,7 +28,8 @@ fn own(g: *mut G) -> GPtr {
 /// The next goroutine of this P, without a lock: `None` means "look properly".
 #[inline]
 pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
-    if p.flags.load(Relaxed) != 0 || (shared.global_len() != 0 && global_turn(p)) || time::is_turn(p) {
+    let others_turn = global_turn(p) && (shared.global_len() != 0 || netpoll::is_unwatched());
+    if p.flags.load(Relaxed) != 0 || others_turn || time::is_turn(p) {
         return None;
     }
     p.runq.pop().map(|(g, inherit)| (own(g), inherit))
@@ -52,7 +56,7 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
             return None;
         }
         let Some(p) = m.p() else {
-            if !sleep(m, u64::MAX) {
+            if !sleep(m, u64::MAX, None) {
                 return None;
             }
             continue;
@@ -103,6 +107,9 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
     if time::is_turn(p) {
         time::run_due(p, shared, &p.timers);
     }
+    if global_turn(p) && netpoll::is_unwatched() {
+        netpoll::look(p, shared);
+    }
     // SAFETY: this M owns the P.
     let slice_ended = std::mem::take(unsafe { &mut p.core().global_first });
     if (slice_ended || global_turn(p))
@@ -119,6 +126,12 @@ fn look(m: &'static M, p: &'static P) -> Option<Found> {
     }
     if let Some(g) = shared.take_global(p, true) {
         return Some((g, false));
+    }
+    if netpoll::is_unwatched()
+        && netpoll::look(p, shared)
+        && let Some((g, inherit)) = p.runq.pop()
+    {
+        return Some((own(g), inherit));
     }
     if m.is_spinning() || shared.counts.start_spinning(shared.procs()) {
         m.set_spinning(true);
@@ -208,38 +221,50 @@ fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
             return None;
         }
     }
-    match sleep(m, shared.next_timer_ns()) {
+    match sleep(m, shared.next_timer_ns(), Watching::new()) {
         true => None,
         false => Some(None),
     }
 }
 
-/// Sleeps on the list of idle Ms, until it is given a P, or takes one when the first timer is due.
-/// `false`: the runtime stops, or there are more idle Ms than anybody needs.
-fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
+/// Sleeps on the list of idle Ms, until it is given a P, or takes one when the first timer is due or a goroutine became
+/// ready that it watches. `false`: the runtime stops, or there are more idle Ms than anybody needs.
+fn sleep(m: &'static M, first_timer_ns: u64, mut watching: Option<Watching>) -> bool {
     let shared: &Shared = m.shared();
-    let Some(deadline) = join_sleepers(m, first_timer_ns) else { return false };
+    let Some(deadline) = join_sleepers(m, first_timer_ns, watching.is_some()) else {
+        drop(watching);
+        return end();
+    };
     loop {
         let keeper = deadline != u64::MAX;
         let until = if keeper { deadline } else { clock::now_ns() + IDLE_LIFE_NS };
-        let woken = m.sleep(Some(until));
+        let slept = match watching.take() {
+            Some(watching) => watch(m, watching, deadline),
+            None if m.sleep(Some(until)) => Slept::Woken,
+            None => Slept::Deadline,
+        };
         if keeper {
             // ORDERING: above. If it is another number, an earlier riser took over, or a later one.
             _ = shared.sleep_until_ns.compare_exchange(deadline, u64::MAX, SeqCst, Relaxed);
         }
-        if woken {
-            if keeper && !m.is_spinning() && shared.timers_unwatched() {
-                // It was woken to run a goroutine, and will not look at the timers for long.
-                shared.wake_one();
+        match slept {
+            Slept::Woken => {
+                if keeper && !m.is_spinning() && shared.timers_unwatched() {
+                    // It was woken to run a goroutine, and will not look at the timers for long.
+                    shared.wake_one();
+                }
+                return accept(m) || end();
             }
-            return accept(m);
+            // WHY NOT call somebody to keep the time: it comes back soon, most likely; else the monitor does.
+            Slept::Ready => return true,
+            Slept::Deadline => {}
         }
         let mut synced = shared.synced.lock();
         let Some(at) = synced.idle_ms.iter().position(|other| other.id == m.id) else {
             // Somebody took us from the list and is about to wake us.
             drop(synced);
             m.sleep(None);
-            return accept(m);
+            return accept(m) || end();
         };
         if keeper {
             synced.idle_ms.swap_remove(at);
@@ -254,14 +279,87 @@ fn sleep(m: &'static M, first_timer_ns: u64) -> bool {
     }
 }
 
+/// The runtime stops, and this M with it. If it watched, somebody of another runtime must.
+#[cold]
+fn end() -> bool {
+    monitor::pass_watch_on();
+    false
+}
+
+/// How a sleep ended.
+enum Slept {
+    Woken,
+    /// It has a P and goroutines in its queue, or none of both.
+    Ready,
+    Deadline,
+}
+
+/// Sleeps in the netpoller, until the deadline at the most.
+fn watch(m: &'static M, watching: Watching, deadline_ns: u64) -> Slept {
+    let shared: &Shared = m.shared();
+    loop {
+        let (woken, ready) = m.sleep_watching(&watching, deadline_ns);
+        let ready = netpoll::send_home(ready, shared);
+        if ready.len() != 0 {
+            // First: who gives its P up from here on watches in our stead.
+            drop(watching);
+            return if woken { late_with_work(m, ready, false) } else { with_work(m, ready) };
+        }
+        if woken {
+            return Slept::Woken;
+        }
+        if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
+            return Slept::Deadline;
+        }
+    }
+}
+
+/// Goroutines became ready: with an idle P this M runs them.
+fn with_work(m: &'static M, ready: GList) -> Slept {
+    let shared: &Shared = m.shared();
+    let mut synced = shared.synced.lock();
+    let Some(at) = synced.idle_ms.iter().position(|other| other.id == m.id) else {
+        drop(synced);
+        return late_with_work(m, ready, true);
+    };
+    synced.idle_ms.swap_remove(at);
+    let p = shared.take_idle_p_locked(&mut synced);
+    drop(synced);
+    match p {
+        Some(p) => {
+            m.take_p(p);
+            netpoll::queue(ready, p, shared);
+        }
+        None => {
+            // Every P is busy: they find them, and the network too from now on. This M sleeps like any other.
+            shared.push_global_front(ready);
+            shared.wake_one();
+        }
+    }
+    Slept::Ready
+}
+
+/// The same, when somebody else has called this M, or is just about to.
+#[cold]
+fn late_with_work(m: &'static M, ready: GList, wait: bool) -> Slept {
+    m.shared().push_global_front(ready);
+    if wait {
+        m.sleep(None);
+    }
+    Slept::Woken
+}
+
 /// Gets on the list. Returns when to get up for a timer (`u64::MAX`: another M does), or `None` to end.
-fn join_sleepers(m: &'static M, first_timer_ns: u64) -> Option<u64> {
+fn join_sleepers(m: &'static M, first_timer_ns: u64, watching: bool) -> Option<u64> {
     let shared: &Shared = m.shared();
     let mut synced = shared.synced.lock();
     if shared.stopping.load(Relaxed) {
         return None;
     }
-    synced.idle_ms.push(m);
+    match watching {
+        true => synced.idle_ms.insert(0, m), // the last to be called for something else
+        false => synced.idle_ms.push(m),
+    }
     if first_timer_ns >= shared.sleep_until_ns.load(Relaxed) {
         return Some(u64::MAX);
     }

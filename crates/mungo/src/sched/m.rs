@@ -5,17 +5,19 @@
 //! nobody takes its P away and nobody interrupts it.
 
 use super::g::G;
+use super::global::GList;
 use super::p::P;
 use super::shared::Shared;
 use super::ticket::Ticket;
 use crate::lock::Lock;
+use crate::netpoll::{self, Watching};
 use crate::stack::tls;
 use crate::sys::futex;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
 /// `M::p` while the monitor tries to take the P. Written by the monitor under `M::retake`, and never left behind.
@@ -53,6 +55,8 @@ pub(crate) struct M {
     pub(crate) asleep: AtomicBool,
     /// It sleeps in the preemption handler, holding a goroutine in the middle of its code. Written by this thread.
     pub(crate) in_handler: AtomicBool,
+    /// It sleeps in the netpoller. Written by this thread.
+    polling: AtomicBool,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
 }
@@ -82,6 +86,7 @@ impl M {
             ticket: Ticket::new(),
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
+            polling: AtomicBool::new(false),
             doomed: Cell::new(false),
         }
     }
@@ -214,11 +219,29 @@ impl M {
         woken
     }
 
+    /// As [`sleep`](Self::sleep), in the netpoller (`u64::MAX`: no deadline): whether it was woken, and goroutines that
+    /// became ready meanwhile. May return for no reason.
+    pub(crate) fn sleep_watching(&self, watching: &Watching, deadline_ns: u64) -> (bool, GList) {
+        self.asleep.store(true, Relaxed);
+        // ORDERING: SeqCst: say where we sleep, then look; the waker writes its word and then asks where.
+        self.polling.store(true, SeqCst);
+        let early = self.wake_word.swap(0, SeqCst) == 1; // ORDERING: above
+        let woken = if early { GList::new() } else { watching.wait(deadline_ns) };
+        // ORDERING: SeqCst: a waker that finds us elsewhere wakes the futex; one that did not wrote its word before.
+        self.polling.store(false, SeqCst);
+        let late = self.wake_word.swap(0, SeqCst) == 1; // ORDERING: above
+        self.asleep.store(false, Relaxed);
+        (early || late, woken)
+    }
+
     pub(crate) fn wake(&self) {
         self.asleep.store(false, Relaxed); // it will not be found asleep from here on
-        // ORDERING: Release `next_p` and `spinning` to the sleeper.
-        self.wake_word.store(1, Release);
-        futex::wake(&self.wake_word, 1);
+        // ORDERING: Release `next_p` and `spinning` to the sleeper; SeqCst: see `sleep_watching`.
+        self.wake_word.store(1, SeqCst);
+        match self.polling.load(SeqCst) {
+            true => netpoll::interrupt(),
+            false => futex::wake(&self.wake_word, 1),
+        }
     }
 
     pub(crate) fn is_spinning(&self) -> bool {

@@ -11,6 +11,7 @@ use super::watch::Watch;
 use super::{deadlock, worker};
 use crate::cpus::QuotaWatch;
 use crate::lock::Lock;
+use crate::netpoll;
 use crate::stack::overflow::AltStack;
 use crate::stack::slab;
 use crate::sys::{clock, futex};
@@ -48,6 +49,15 @@ pub(super) fn notice_waiting_thread() {
     std::sync::atomic::fence(SeqCst);
     for shared in MONITORED.lock().iter() {
         shared.monitor.notice_activity();
+    }
+}
+
+/// An M that may have watched the network ends: an M of another runtime shall, should somebody wait.
+pub(super) fn pass_watch_on() {
+    if netpoll::is_unwatched() {
+        for shared in MONITORED.lock().iter() {
+            shared.wake_one();
+        }
     }
 }
 

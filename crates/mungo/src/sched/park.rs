@@ -15,9 +15,9 @@ use super::p::P;
 use super::shared::Shared;
 use super::wake::Wake;
 use crate::current::{self, Running};
+use crate::netpoll::Polling;
 use crate::sys::clock;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI32,
     Ordering::{Acquire, Relaxed, Release},
@@ -28,7 +28,12 @@ use std::time::Duration;
 /// Somebody who waits for one wake-up.
 pub(crate) enum Waiter {
     G(GPtr),
-    Thread { thread: Thread, woken: AtomicBool },
+    Thread {
+        thread: Thread,
+        woken: AtomicBool,
+    },
+    /// A thread that polls a descriptor.
+    Polling(Polling),
 }
 
 /// Plain threads that sleep in a [`Waiter`] and were not woken yet: they will wake nobody. The waker counts
@@ -56,6 +61,7 @@ impl Waiter {
                     std::thread::park();
                 }
             }
+            Waiter::Polling(_) => unreachable!("it waits with a deadline"),
         }
     }
 
@@ -82,6 +88,7 @@ impl Waiter {
                 SLEEPING_THREADS.fetch_add(1, Relaxed);
                 true
             }
+            Waiter::Polling(polling) => polling.wait(deadline_ns, claim),
         }
     }
 
@@ -111,6 +118,7 @@ impl Waiter {
                 woken.store(true, Release);
                 thread.unpark();
             }
+            Waiter::Polling(polling) => polling.wake(),
         }
     }
 }
@@ -192,14 +200,20 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
 fn ready_from_outside(g: GPtr) {
     // SAFETY: until it is notified the goroutine lives, and its runtime with it: the workers hold a count. As soon as
     // it is queued it may end and the runtime with it, hence our own count.
-    let shared: Arc<Shared> = unsafe {
-        Arc::increment_strong_count(g.shared.get());
-        Arc::from_raw(g.shared.get())
-    };
+    let shared = unsafe { &*g.shared.get() }.to_arc();
     if g.notify() == Wake::Enqueue {
         shared.push_global_one(g);
         shared.wake_one();
     }
+}
+
+/// Queues a goroutine that the caller notified, and owns, in its own runtime.
+#[cold]
+pub(crate) fn queue_elsewhere(g: GPtr) {
+    // SAFETY: as above.
+    let shared = unsafe { &*g.shared.get() }.to_arc();
+    shared.push_global_one(g);
+    shared.wake_one();
 }
 
 /// By somebody who owns `p`: next in line or at the back.

@@ -37,10 +37,18 @@ pub enum WaitReason {
     ChanRecv,
     /// [`select!`](crate::chan::select!) or [`Select`](crate::chan::Select).
     Select,
+    /// A read from a [`net`](crate::net) type, or a [`Pollable`](crate::net::Pollable).
+    NetRead,
+    /// A write to a [`net`](crate::net) type, or a [`Pollable`](crate::net::Pollable).
+    NetWrite,
+    /// An `accept`, as of [`TcpListener`](crate::net::TcpListener::accept).
+    NetAccept,
+    /// [`TcpStream::connect`](crate::net::TcpStream::connect).
+    NetConnect,
 }
 
 impl WaitReason {
-    const ALL: [WaitReason; 16] = [
+    const ALL: [WaitReason; 20] = [
         WaitReason::None,
         WaitReason::Park,
         WaitReason::Join,
@@ -57,6 +65,10 @@ impl WaitReason {
         WaitReason::ChanSend,
         WaitReason::ChanRecv,
         WaitReason::Select,
+        WaitReason::NetRead,
+        WaitReason::NetWrite,
+        WaitReason::NetAccept,
+        WaitReason::NetConnect,
     ];
 
     pub(crate) fn from_u8(n: u8) -> WaitReason {
@@ -82,6 +94,10 @@ impl WaitReason {
             WaitReason::ChanSend => "chan send",
             WaitReason::ChanRecv => "chan receive",
             WaitReason::Select => "select",
+            WaitReason::NetRead => "net read",
+            WaitReason::NetWrite => "net write",
+            WaitReason::NetAccept => "net accept",
+            WaitReason::NetConnect => "net connect",
         }
     }
 }

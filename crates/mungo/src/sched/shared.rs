@@ -214,7 +214,7 @@ impl Shared {
         p
     }
 
-    fn take_idle_p_locked(&self, synced: &mut Synced) -> Option<&'static P> {
+    pub(crate) fn take_idle_p_locked(&self, synced: &mut Synced) -> Option<&'static P> {
         let p = synced.idle_ps.pop()?;
         self.counts.p_left_idle();
         self.monitor.notice_activity();

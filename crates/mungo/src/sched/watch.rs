@@ -14,6 +14,7 @@ use super::p::{P, PREEMPT, RETIRE};
 use super::preempt;
 use super::shared::Shared;
 use super::wake::Wake;
+use crate::netpoll;
 use crate::time::heap::Due;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -57,6 +58,8 @@ pub(super) struct Watch {
     strays: Vec<Stray>,
     /// A timer is late, and this is when the goroutine that has computed longest has done so long enough; 0: none is.
     ripe_ns: u64,
+    /// What [`netpoll::looks`] said.
+    net_looks: u64,
 }
 
 /// An M whose goroutine lost the P.
@@ -88,6 +91,7 @@ impl Watch {
             blocked |= self.look_at(shared, p, at, now);
         }
         self.serve_late_timers(shared, now);
+        self.serve_network(shared, now);
         rescue(shared, now);
         self.look_at_strays(now);
         blocked
@@ -160,29 +164,61 @@ impl Watch {
         if shared.counts.idle_ps() != 0 || shared.next_timer_ns().saturating_add(LATE_TIMER_NS) > now {
             return;
         }
-        let oldest = |(at, p): &(usize, &P)| (self.seen[*at].since_ns, p.id);
-        let running =
-            shared.all_ps().take(self.seen.len()).enumerate().filter(|(at, _)| !self.seen[*at].m.is_null());
-        let Some((at, p)) = running.min_by_key(oldest) else { return };
-        let Seen { m, since_ns, tick, .. } = self.seen[at];
-        if now - since_ns < WAKEUP_PREEMPTS_NS {
-            self.ripe_ns = since_ns + WAKEUP_PREEMPTS_NS;
+        let Some((seen, p)) = self.longest(shared) else { return };
+        if now - seen.since_ns < WAKEUP_PREEMPTS_NS {
+            self.ripe_ns = seen.since_ns + WAKEUP_PREEMPTS_NS;
             return;
         }
-        let mut list = GList::new();
+        let mut woken = GList::new();
         for other in shared.all_ps() {
-            take_late(shared, other, now, |g| {
-                if !p.runq.offer_next(g.as_ptr()) {
-                    list.push(g);
-                }
-            });
+            take_late(shared, other, now, |g| woken.push(g));
         }
-        if list.len() > 0 {
-            shared.push_global_front(list);
+        self.make_room(shared, p, seen, woken, now);
+    }
+
+    /// All Ps compute and nobody has looked at the network since the last time: whoever became ready goes next, too.
+    fn serve_network(&mut self, shared: &Shared, now: u64) {
+        let looks = netpoll::looks();
+        if std::mem::replace(&mut self.net_looks, looks) != looks
+            || shared.counts.idle_ps() != 0
+            || !netpoll::is_unwatched()
+        {
+            return;
         }
-        p.ask_to_yield(tick);
+        if let Some((seen, p)) = self.longest(shared)
+            && now - seen.since_ns >= WAKEUP_PREEMPTS_NS
+        {
+            let woken = netpoll::send_home(netpoll::take(), shared);
+            self.net_looks = netpoll::looks();
+            if woken.len() != 0 {
+                self.make_room(shared, p, seen, woken, now);
+            }
+        }
+    }
+
+    /// The P that has computed longest.
+    fn longest<'a>(&self, shared: &'a Shared) -> Option<(Seen, &'a P)> {
+        let running = shared.all_ps().zip(&self.seen).filter(|(_, seen)| !seen.m.is_null());
+        running.min_by_key(|(p, seen)| (seen.since_ns, p.id)).map(|(p, seen)| (*seen, p))
+    }
+
+    /// Puts the first of those that were woken next in line on `p`, the others ahead of the global queue, and ends the
+    /// slice of the goroutine there.
+    fn make_room(&mut self, shared: &Shared, p: &P, seen: Seen, mut woken: GList, now: u64) {
+        if let Some(first) = woken.pop()
+            && !p.runq.offer_next(first.as_ptr())
+        {
+            let mut list = GList::new();
+            list.push(first);
+            list.append(std::mem::replace(&mut woken, GList::new()));
+            woken = list;
+        }
+        if woken.len() > 0 {
+            shared.push_global_front(woken);
+        }
+        p.ask_to_yield(seen.tick);
         // SAFETY: Ms live as long as the runtime.
-        self.evict(shared, unsafe { &*m }, p, now);
+        self.evict(shared, unsafe { &*seen.m }, p, now);
     }
 
     /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request
@@ -223,15 +259,18 @@ impl Watch {
     pub(super) fn is_concerned(&self, shared: &Shared) -> bool {
         !self.strays.is_empty()
             || (shared.counts.idle_ps() < shared.procs()
-                && (shared.any_work() || shared.next_timer_ns() != u64::MAX))
+                && (shared.any_work() || shared.next_timer_ns() != u64::MAX || netpoll::anyone_waits()))
     }
 }
 
 /// A P is idle, nobody looks for work, and yet there is some. By the idle protocol this is a moment between two
-/// steps of somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond.
+/// steps of somebody; if it lasts, it is a lost wake-up, and this keeps it from costing more than a millisecond. And
+/// the M that watched network and timers may have got up to run a goroutine, which takes long.
 fn rescue(shared: &Shared, now: u64) {
-    let late = shared.next_timer_ns().saturating_add(STUCK_NS) <= now;
-    if shared.counts.idle_ps() != 0 && shared.counts.spinning() == 0 && (late || shared.any_work()) {
+    let grace_ns = if shared.timers_unwatched() { LATE_TIMER_NS } else { STUCK_NS };
+    let late = shared.next_timer_ns().saturating_add(grace_ns) <= now;
+    let unseen = shared.any_work() || netpoll::is_unwatched();
+    if shared.counts.idle_ps() != 0 && shared.counts.spinning() == 0 && (late || unseen) {
         shared.wake_one();
     }
 }

@@ -44,8 +44,8 @@ mod mutex;
 mod once;
 #[cfg(not(loom))]
 mod pool;
-mod queue;
-mod rt;
+pub(crate) mod queue;
+pub(crate) mod rt;
 mod rwlock;
 #[cfg(not(loom))]
 mod semaphore;

@@ -9,7 +9,11 @@
 
 use super::rt::Waiter;
 use crate::sched::claim::{Claim, WOKEN};
+#[cfg(not(loom))]
+use crate::sched::g::GPtr;
 use crate::sched::reason::WaitReason;
+#[cfg(not(loom))]
+use crate::sched::wake::Wake;
 use std::cell::Cell;
 use std::ptr::{NonNull, null};
 
@@ -31,8 +35,12 @@ pub(crate) struct Node {
 impl Node {
     /// The caller, who will wait at the most until `deadline_ns`.
     pub(crate) fn new(deadline_ns: u64) -> Node {
+        Node::of(Waiter::current(), deadline_ns)
+    }
+
+    pub(crate) fn of(waiter: Waiter, deadline_ns: u64) -> Node {
         Node {
-            waiter: Waiter::current(),
+            waiter,
             claim: Claim::new(),
             deadline_ns,
             next: Cell::new(null()),
@@ -40,6 +48,12 @@ impl Node {
             queued: Cell::new(false),
             word: Cell::new(0),
         }
+    }
+
+    /// After the wait, when it is in no queue.
+    #[cfg(not(loom))]
+    pub(crate) fn into_waiter(self) -> Waiter {
+        self.waiter
     }
 
     /// Waits until it was popped and woken. `false`: the time is over; the node may still be in the queue.
@@ -209,6 +223,25 @@ impl PoppedList {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// As [`wake`](Self::wake), but goroutines that were parked go to the caller, who owns them now.
+    #[cfg(not(loom))]
+    pub(crate) fn ready_into(self, mut each: impl FnMut(GPtr)) {
+        let mut at = self.head;
+        while let Some(node) = NonNull::new(at.cast_mut()) {
+            // SAFETY: popped and not woken yet; read before it is.
+            at = unsafe { node.as_ref() }.next.get();
+            // SAFETY: as above.
+            match unsafe { &node.as_ref().waiter } {
+                &Waiter::G(g) => {
+                    if g.notify() == Wake::Enqueue {
+                        each(g);
+                    }
+                }
+                _ => Popped(node).wake(),
+            }
+        }
     }
 
     /// Wakes them; returns how many there were.

@@ -1,0 +1,260 @@
+//! An open file.
+
+use crate::blocking;
+use std::fmt;
+use std::fs::{Metadata, Permissions};
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// An open file, as [`std::fs::File`]; each operation is announced as [blocking](crate::blocking()).
+///
+/// ```
+/// use mungo::fs::File;
+/// use std::io::{Read, Seek, Write};
+///
+/// let path = std::env::temp_dir().join(format!("mungo-doc-file-{}", std::process::id()));
+/// let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+/// file.write_all(b"hello")?;
+/// file.sync_all()?;
+/// file.rewind()?;
+/// let mut text = String::new();
+/// file.read_to_string(&mut text)?;
+/// assert_eq!(text, "hello");
+/// mungo::fs::remove_file(&path)?;
+/// # std::io::Result::Ok(())
+/// ```
+pub struct File(std::fs::File);
+
+impl File {
+    /// Opens a file to read from it.
+    ///
+    /// ```
+    /// assert!(mungo::fs::File::open("Cargo.toml")?.metadata()?.is_file());
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
+        blocking(|| std::fs::File::open(path)).map(File)
+    }
+
+    /// Opens a file to write to it; makes it, or empties it.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
+        blocking(|| std::fs::File::create(path)).map(File)
+    }
+
+    /// Makes a file that must not exist.
+    pub fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
+        blocking(|| std::fs::File::create_new(path)).map(File)
+    }
+
+    /// Other ways to open one.
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+
+    /// Waits until content and metadata are on the disk.
+    pub fn sync_all(&self) -> io::Result<()> {
+        blocking(|| self.0.sync_all())
+    }
+
+    /// Waits until the content is on the disk.
+    pub fn sync_data(&self) -> io::Result<()> {
+        blocking(|| self.0.sync_data())
+    }
+
+    /// Cuts the file off, or fills it with zeros.
+    pub fn set_len(&self, size: u64) -> io::Result<()> {
+        blocking(|| self.0.set_len(size))
+    }
+
+    /// Size, times, kind.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        blocking(|| self.0.metadata())
+    }
+
+    /// Changes who may do what.
+    pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
+        blocking(|| self.0.set_permissions(permissions))
+    }
+
+    /// Another handle of the same open file.
+    pub fn try_clone(&self) -> io::Result<File> {
+        self.0.try_clone().map(File)
+    }
+
+    /// Reads at a place, as [`FileExt::read_at`].
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        blocking(|| self.0.read_at(buf, offset))
+    }
+
+    /// Writes at a place, as [`FileExt::write_at`].
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        blocking(|| self.0.write_at(buf, offset))
+    }
+
+    /// std's type.
+    pub fn into_std(self) -> std::fs::File {
+        self.0
+    }
+}
+
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        blocking(|| (&self.0).read(buf))
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        blocking(|| (&self.0).read_vectored(bufs))
+    }
+
+    fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        blocking(|| (&self.0).read_to_end(buf))
+    }
+
+    fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {
+        blocking(|| (&self.0).read_to_string(buf))
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        blocking(|| (&self.0).write(buf))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        blocking(|| (&self.0).write_vectored(bufs))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        blocking(|| (&self.0).flush())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
+        (&self.0).seek(pos) // no disk involved
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+
+    fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        (&*self).read_to_end(buf)
+    }
+
+    fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {
+        (&*self).read_to_string(buf)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(pos)
+    }
+}
+
+impl From<std::fs::File> for File {
+    fn from(file: std::fs::File) -> File {
+        File(file)
+    }
+}
+
+impl From<File> for std::fs::File {
+    fn from(file: File) -> std::fs::File {
+        file.0
+    }
+}
+
+impl From<OwnedFd> for File {
+    fn from(fd: OwnedFd) -> File {
+        File(fd.into())
+    }
+}
+
+impl From<File> for OwnedFd {
+    fn from(file: File) -> OwnedFd {
+        file.0.into()
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for File {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How to open a file, as [`std::fs::OpenOptions`].
+///
+/// ```
+/// let file = mungo::fs::OpenOptions::new().read(true).open("Cargo.toml")?;
+/// assert!(file.metadata()?.len() > 0);
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions(std::fs::OpenOptions);
+
+macro_rules! switches {
+    ($($name:ident)*) => {$(
+        #[doc = concat!("As [`std::fs::OpenOptions::", stringify!($name), "`].")]
+        pub fn $name(&mut self, yes: bool) -> &mut OpenOptions {
+            self.0.$name(yes);
+            self
+        }
+    )*};
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet.
+    #[allow(clippy::new_without_default)] // as std's
+    pub fn new() -> OpenOptions {
+        OpenOptions(std::fs::OpenOptions::new())
+    }
+
+    switches! { read write append truncate create create_new }
+
+    /// Opens the file.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        blocking(|| self.0.open(path)).map(File)
+    }
+}
+
+impl From<std::fs::OpenOptions> for OpenOptions {
+    /// For what only std's has, as modes and flags.
+    fn from(options: std::fs::OpenOptions) -> OpenOptions {
+        OpenOptions(options)
+    }
+}

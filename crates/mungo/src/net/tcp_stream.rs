@@ -1,0 +1,196 @@
+//! A TCP connection.
+
+use super::addr;
+use super::descriptor::{Descriptor, Side};
+use super::macros::{descriptor_api, stream_io, timeouts_api};
+use crate::sched::reason::WaitReason;
+use crate::sys::clock;
+use std::io;
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// The lines that examples have in common: two ends of a connection.
+macro_rules! example {
+    () => {
+        "# let listener = mungo::net::TcpListener::bind(\"127.0.0.1:0\")?;\n\
+         # let mut client = mungo::net::TcpStream::connect(listener.local_addr()?)?;\n\
+         # let (mut server, _) = listener.accept()?;"
+    };
+}
+
+/// A TCP connection, as [`std::net::TcpStream`]; a goroutine that has to wait lets others run.
+///
+/// ```
+/// use mungo::net::{TcpListener, TcpStream};
+/// use std::io::{Read, Write};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = mungo::go(move || {
+///     let (mut stream, _peer) = listener.accept()?;
+///     let mut request = String::new();
+///     stream.read_to_string(&mut request)?;
+///     stream.write_all(request.to_uppercase().as_bytes())
+/// });
+/// let mut stream = TcpStream::connect(address)?;
+/// stream.write_all(b"hello")?;
+/// stream.shutdown(std::net::Shutdown::Write)?;
+/// let mut answer = String::new();
+/// stream.read_to_string(&mut answer)?;
+/// assert_eq!(answer, "HELLO");
+/// server.join().unwrap()?;
+/// # std::io::Result::Ok(())
+/// ```
+pub struct TcpStream {
+    pub(crate) inner: Descriptor<std::net::TcpStream>,
+}
+
+impl TcpStream {
+    /// Connects to the first address that answers.
+    ///
+    /// ```
+    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let address = server.local_addr()?;
+    /// let client = mungo::go(move || mungo::net::TcpStream::connect(address));
+    /// assert_eq!(client.join().unwrap()?.peer_addr()?, address);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn connect(addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
+        addr::for_each_addr(addr, |addr| TcpStream::connect_until(addr, u64::MAX))
+    }
+
+    /// Connects within `timeout`, or fails with [`TimedOut`](io::ErrorKind::TimedOut).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let address = server.local_addr()?;
+    /// let stream = mungo::net::TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    /// assert_eq!(stream.peer_addr()?, address);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+        if timeout.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a time-out of zero to connect"));
+        }
+        TcpStream::connect_until(addr, clock::after_ns(timeout))
+    }
+
+    fn connect_until(addr: &SocketAddr, deadline_ns: u64) -> io::Result<TcpStream> {
+        let socket = addr::tcp_socket(addr)?;
+        let begun = match addr::connect(socket.as_fd(), addr) {
+            Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
+            begun => begun,
+        };
+        let stream = TcpStream { inner: Descriptor::new(std::net::TcpStream::from(socket)) };
+        if begun.is_err() {
+            stream.inner.run_until(Side::Write, WaitReason::NetConnect, Some(deadline_ns), finish_connect)?;
+        }
+        Ok(stream)
+    }
+
+    /// The address of the other end.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert_eq!(client.peer_addr()?, server.local_addr()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.io().peer_addr()
+    }
+
+    /// The address of this end.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert_eq!(client.local_addr()?, server.peer_addr()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.io().local_addr()
+    }
+
+    /// Reads without taking the bytes out.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use std::io::{Read, Write};
+    ///
+    /// client.write_all(b"x")?;
+    /// let mut byte = [0];
+    /// assert_eq!(server.peek(&mut byte)?, 1);
+    /// assert_eq!(server.read(&mut byte)?, 1);
+    /// assert_eq!(byte, *b"x");
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| io.peek(buf))
+    }
+
+    /// Ends one direction or both. Who waits in a read gets the end of the stream, who writes an error.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use std::io::Read;
+    ///
+    /// client.shutdown(std::net::Shutdown::Write)?;
+    /// assert_eq!(server.read(&mut [0])?, 0);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.inner.io().shutdown(how)
+    }
+
+    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.set_nodelay(true)?;
+    /// assert!(client.nodelay()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.inner.io().set_nodelay(nodelay)
+    }
+
+    /// What [`set_nodelay`](Self::set_nodelay) set.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.inner.io().nodelay()
+    }
+
+    /// How many routers a packet may pass (`IP_TTL`).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.set_ttl(64)?;
+    /// assert_eq!(client.ttl()?, 64);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.inner.io().set_ttl(ttl)
+    }
+
+    /// What [`set_ttl`](Self::set_ttl) set.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.inner.io().ttl()
+    }
+}
+
+descriptor_api!(TcpStream, std::net::TcpStream, example!());
+timeouts_api!(TcpStream, example!());
+stream_io!(TcpStream);
+
+/// Whether a connection that was begun is there by now.
+fn finish_connect(stream: &std::net::TcpStream) -> io::Result<()> {
+    if let Some(e) = stream.take_error()? {
+        return Err(e);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,226 @@
+//! A UDP socket.
+
+use super::addr;
+use super::descriptor::{Descriptor, Side};
+use super::macros::{descriptor_api, timeouts_api};
+use crate::sched::reason::WaitReason;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+/// The lines that examples have in common: two sockets.
+macro_rules! example {
+    () => {
+        "# let client = mungo::net::UdpSocket::bind(\"127.0.0.1:0\")?;\n\
+         # let server = mungo::net::UdpSocket::bind(\"127.0.0.1:0\")?;"
+    };
+}
+
+/// A UDP socket, as [`std::net::UdpSocket`]; a goroutine that has to wait lets others run.
+///
+/// ```
+/// use mungo::net::UdpSocket;
+///
+/// let server = UdpSocket::bind("127.0.0.1:0")?;
+/// let address = server.local_addr()?;
+/// mungo::go(move || {
+///     let mut packet = [0; 100];
+///     let (n, from) = server.recv_from(&mut packet)?;
+///     server.send_to(&packet[..n], from)
+/// });
+/// let client = UdpSocket::bind("127.0.0.1:0")?;
+/// client.connect(address)?;
+/// client.send(b"ping")?;
+/// let mut answer = [0; 100];
+/// let n = client.recv(&mut answer)?;
+/// assert_eq!(&answer[..n], b"ping");
+/// # std::io::Result::Ok(())
+/// ```
+pub struct UdpSocket {
+    pub(crate) inner: Descriptor<std::net::UdpSocket>,
+}
+
+impl UdpSocket {
+    /// A socket at the first address that is free.
+    ///
+    /// ```
+    /// let socket = mungo::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// assert_ne!(socket.local_addr()?.port(), 0);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<UdpSocket> {
+        addr::for_each_addr(addr, |addr| std::net::UdpSocket::bind(addr)).map(UdpSocket::from)
+    }
+
+    /// Sets the peer for [`send`](Self::send) and [`recv`](Self::recv).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.connect(server.local_addr()?)?;
+    /// assert_eq!(client.peer_addr()?, server.local_addr()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        addr::for_each_addr(addr, |addr| self.inner.io().connect(addr))
+    }
+
+    /// Waits for a packet; returns its length, as far as it fits, and where it comes from.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.send_to(b"hello", server.local_addr()?)?;
+    /// let mut packet = [0; 16];
+    /// assert_eq!(server.recv_from(&mut packet)?, (5, client.local_addr()?));
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| io.recv_from(buf))
+    }
+
+    /// As [`recv_from`](Self::recv_from), and leaves the packet there.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.send_to(b"hello", server.local_addr()?)?;
+    /// let mut packet = [0; 16];
+    /// assert_eq!(server.peek_from(&mut packet)?.0, 5);
+    /// assert_eq!(server.recv_from(&mut packet)?.0, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| io.peek_from(buf))
+    }
+
+    /// Sends a packet to the first address that `addr` stands for.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert_eq!(client.send_to(b"hello", server.local_addr()?)?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
+        match addr::resolve(addr)?.first() {
+            Some(addr) => self.inner.run(Side::Write, WaitReason::NetWrite, |io| io.send_to(buf, addr)),
+            None => Err(addr::no_address()),
+        }
+    }
+
+    /// Waits for a packet from the peer that [`connect`](Self::connect) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// server.connect(client.local_addr()?)?;
+    /// client.send_to(b"hello", server.local_addr()?)?;
+    /// assert_eq!(server.recv(&mut [0; 16])?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| io.recv(buf))
+    }
+
+    /// As [`recv`](Self::recv), and leaves the packet there.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| io.peek(buf))
+    }
+
+    /// Sends a packet to the peer that [`connect`](Self::connect) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.connect(server.local_addr()?)?;
+    /// assert_eq!(client.send(b"hello")?, 5);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.inner.run(Side::Write, WaitReason::NetWrite, |io| io.send(buf))
+    }
+
+    /// The address of this socket.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.io().local_addr()
+    }
+
+    /// The peer that [`connect`](Self::connect) set.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.io().peer_addr()
+    }
+
+    /// Whether packets may go to a broadcast address (`SO_BROADCAST`).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.set_broadcast(true)?;
+    /// assert!(client.broadcast()?);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        self.inner.io().set_broadcast(broadcast)
+    }
+
+    /// What [`set_broadcast`](Self::set_broadcast) set.
+    pub fn broadcast(&self) -> io::Result<bool> {
+        self.inner.io().broadcast()
+    }
+
+    /// How many routers a packet may pass (`IP_TTL`).
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.inner.io().set_ttl(ttl)
+    }
+
+    /// What [`set_ttl`](Self::set_ttl) set.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.inner.io().ttl()
+    }
+
+    /// Whether packets to a multicast group come back to this machine (`IP_MULTICAST_LOOP`).
+    pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
+        self.inner.io().set_multicast_loop_v4(on)
+    }
+
+    /// What [`set_multicast_loop_v4`](Self::set_multicast_loop_v4) set.
+    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.inner.io().multicast_loop_v4()
+    }
+
+    /// How many routers a packet to a multicast group may pass (`IP_MULTICAST_TTL`).
+    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
+        self.inner.io().set_multicast_ttl_v4(ttl)
+    }
+
+    /// What [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4) set.
+    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        self.inner.io().multicast_ttl_v4()
+    }
+
+    /// Whether packets to a multicast group come back to this machine (`IPV6_MULTICAST_LOOP`).
+    pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
+        self.inner.io().set_multicast_loop_v6(on)
+    }
+
+    /// What [`set_multicast_loop_v6`](Self::set_multicast_loop_v6) set.
+    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.inner.io().multicast_loop_v6()
+    }
+
+    /// Joins a multicast group at an interface, which is given by its address.
+    pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        self.inner.io().join_multicast_v4(group, interface)
+    }
+
+    /// Leaves a multicast group.
+    pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        self.inner.io().leave_multicast_v4(group, interface)
+    }
+
+    /// Joins a multicast group at an interface, which is given by its number.
+    pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.inner.io().join_multicast_v6(group, interface)
+    }
+
+    /// Leaves a multicast group.
+    pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.inner.io().leave_multicast_v6(group, interface)
+    }
+}
+
+descriptor_api!(UdpSocket, std::net::UdpSocket, example!());
+timeouts_api!(UdpSocket, example!());
