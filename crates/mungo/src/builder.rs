@@ -1,6 +1,7 @@
 //! How a runtime is configured: by code, by the environment, by the machine.
 
 use crate::cpus::{Decision, QuotaWatch};
+use crate::policy::Policy;
 use crate::runtime::Runtime;
 use crate::sched::shared::MAX_PROCS;
 use crate::stack::slab::Class;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 const DEFAULT_MAX_THREADS: u32 = 10_000;
 const DEFAULT_TIME_SLICE: Duration = Duration::from_millis(10);
+const DEFAULT_POLICY_WATCHDOG: Duration = Duration::from_secs(5);
 
 /// What the runtime was made with.
 #[derive(Clone, Debug)]
@@ -21,6 +23,10 @@ pub(crate) struct Config {
     pub(crate) stack_class: Class,
     pub(crate) max_threads: u32,
     pub(crate) time_slice_ns: u64,
+    /// The policy to start with; `None`: the one that is built in.
+    pub(crate) policy: Option<Policy>,
+    /// So long a policy may leave a goroutine waiting while others are served.
+    pub(crate) policy_watchdog_ns: u64,
     /// Interrupt goroutines that do not call the runtime.
     pub(crate) async_preempt: bool,
 }
@@ -39,6 +45,8 @@ pub struct RuntimeBuilder {
     stack_size: Option<usize>,
     max_threads: Option<usize>,
     time_slice: Option<Duration>,
+    policy: Option<Policy>,
+    policy_watchdog: Option<Duration>,
 }
 
 impl RuntimeBuilder {
@@ -65,6 +73,27 @@ impl RuntimeBuilder {
     /// How long a goroutine may run while others wait. Default: 10 ms.
     pub fn time_slice(mut self, slice: Duration) -> Self {
         self.time_slice = Some(slice);
+        self
+    }
+
+    /// The policy that decides which goroutine runs next. Default: `MUNGO_SCHEDULER`, else the one that is built in.
+    ///
+    /// ```
+    /// use mungo::policy::PriorityLevels;
+    ///
+    /// let runtime = mungo::Runtime::builder().scheduler(PriorityLevels::new()).build()?;
+    /// assert_eq!(runtime.run(|| mungo::get_scheduler().name().to_owned()), "priority");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn scheduler(mut self, policy: impl Into<Policy>) -> Self {
+        self.policy = Some(policy.into());
+        self
+    }
+
+    /// So long a policy may leave a goroutine waiting while others are served, or Ps are idle; then the built-in one
+    /// replaces it. Default: 5 s.
+    pub fn policy_watchdog(mut self, limit: Duration) -> Self {
+        self.policy_watchdog = Some(limit);
         self
     }
 
@@ -99,7 +128,17 @@ impl RuntimeBuilder {
         if slice < Duration::from_micros(100) || slice > Duration::from_secs(3600) {
             return invalid(format!("time_slice is {slice:?}: it must be from 100 µs to an hour"));
         }
+        let watchdog = self.policy_watchdog.unwrap_or(DEFAULT_POLICY_WATCHDOG);
+        if watchdog < Duration::from_millis(20) {
+            return invalid(format!("policy_watchdog is {watchdog:?}: it must be at least 20 ms"));
+        }
+        let policy = match self.policy {
+            Some(policy) => Some(policy),
+            None => crate::policy::from_environment()?,
+        };
         let config = Config {
+            policy,
+            policy_watchdog_ns: u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX),
             procs,
             decision,
             procs_by_hand: by_hand.is_some(),

@@ -37,6 +37,8 @@ pub mod net;
 #[cfg_attr(loom, allow(dead_code))]
 mod netpoll;
 #[cfg(not(loom))]
+pub mod policy;
+#[cfg(not(loom))]
 mod runtime;
 #[cfg_attr(loom, allow(dead_code))]
 mod sched;
@@ -65,6 +67,9 @@ mod api {
     };
     pub use crate::info::{Info, ThreadLocals};
     pub use crate::metrics::{Metrics, ProcMetrics};
+    pub use crate::policy::{
+        current_priority as priority, get_scheduler, set_current_priority as set_priority, set_scheduler,
+    };
     pub use crate::runtime::{__private, Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
     pub use crate::sched::blocking::blocking;
     pub use crate::sched::reason::WaitReason;

@@ -77,6 +77,9 @@ impl Runtime {
         crate::sched::preempt::install();
         crate::sched::blocking::can_retake();
         let shared = Shared::new(config)?;
+        if let Some(policy) = shared.config.policy.clone() {
+            drop(crate::policy::install(&shared, policy));
+        }
         monitor::start(&shared, quota)?;
         Ok(Runtime { shared })
     }
@@ -132,6 +135,23 @@ impl Runtime {
         self.shared.set_procs_by_hand(n)
     }
 
+    /// Changes the policy: as [`set_scheduler`](crate::set_scheduler), for this runtime.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// runtime.set_scheduler(mungo::policy::Fifo::new());
+    /// assert_eq!(runtime.policy_stats().policy, "fifo");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_scheduler(&self, policy: impl Into<crate::policy::Policy>) {
+        drop(crate::policy::install(&self.shared, policy.into()));
+    }
+
+    /// What the policy did so far.
+    pub fn policy_stats(&self) -> crate::policy::Stats {
+        crate::policy::stats_of(&self.shared)
+    }
+
     /// Waits at most `timeout` until all goroutines have ended and the threads have left.
     ///
     /// # Errors
@@ -185,7 +205,7 @@ pub(crate) fn default_runtime() -> io::Result<&'static Runtime> {
     }
 }
 
-fn with_current<R>(f: impl FnOnce(&Shared) -> R) -> R {
+pub(crate) fn with_current<R>(f: impl FnOnce(&Shared) -> R) -> R {
     match Running::enter() {
         Some(running) => f(running.shared()),
         None => {

@@ -2,6 +2,7 @@
 
 use crate::current::Running;
 use crate::goroutine::Goroutine;
+use crate::policy::{Priority, Rank, hooks};
 use crate::runtime::{Runtime, default_runtime};
 use crate::sched::g::{DONE, G, GPtr, GRef, NO_JOINER, WaitReason, pool};
 use crate::sched::p::P;
@@ -14,6 +15,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
 
 /// Starts a goroutine and returns a handle to wait for it.
 ///
@@ -59,13 +61,15 @@ pub(crate) struct Spec {
     pub(crate) class: Option<Class>,
     pub(crate) place: &'static Location<'static>,
     pub(crate) scope: *const ScopeData,
+    /// What it said about its priority and so on.
+    pub(crate) rank: Option<Box<Rank>>,
 }
 
 impl Spec {
     #[track_caller]
     #[inline]
     pub(crate) fn here() -> Spec {
-        Spec { name: None, class: None, place: Location::caller(), scope: std::ptr::null() }
+        Spec { name: None, class: None, place: Location::caller(), scope: std::ptr::null(), rank: None }
     }
 
     /// Spawns on `target`, or on the caller's runtime, or on the default one.
@@ -83,21 +87,32 @@ impl Spec {
         // destructor may block.
         let g = match &running {
             Some(running) if target.is_none_or(|t| std::ptr::eq(&raw const **t, running.shared())) => {
+                self.admit(running.shared())?;
                 self.reserve_local(running.p())?;
                 // SAFETY: by the caller; reserved.
-                unsafe { self.spawn_local(running.p(), running.shared(), f) }
+                unsafe { self.spawn_local(running, f) }
             }
             _ => {
                 let shared = match target {
                     Some(shared) => shared,
                     None => default_runtime()?.shared(),
                 };
+                self.admit(shared)?;
                 self.class.unwrap_or(shared.config.stack_class).reserve(1)?;
                 // SAFETY: by the caller; reserved.
                 unsafe { self.spawn_from_outside(shared, f) }
             }
         };
         Ok(JoinHandle { g: Some(g), result: PhantomData })
+    }
+
+    /// Asks the policy, if there is something to ask.
+    #[inline]
+    fn admit(&self, shared: &Shared) -> io::Result<()> {
+        match &self.rank {
+            None => Ok(()),
+            Some(rank) => hooks::admit(shared, rank),
+        }
     }
 
     /// Reserves a stack.
@@ -112,18 +127,19 @@ impl Spec {
     }
 
     #[inline]
-    unsafe fn spawn_local<F, T>(self, p: &P, shared: &Shared, f: F) -> GRef
+    unsafe fn spawn_local<F, T>(self, running: &Running, f: F) -> GRef
     where
         F: FnOnce() -> T + Send,
         T: Send,
     {
+        let (p, shared) = (running.p(), running.shared());
         // SAFETY: in the runtime, so the P is ours.
         let core = unsafe { p.core() };
         let g = core.take_g();
         let id = core.new_id(&shared.next_id);
         p.counters.spawned.add(1);
         // SAFETY: by the caller; the G is idle and ours.
-        let handle = unsafe { self.fill(g, shared, id, f) };
+        let handle = unsafe { self.fill(g, shared, id, Some(running.g()), f) };
         park::queue_next(p, shared, g);
         shared.wake_one();
         handle
@@ -142,20 +158,22 @@ impl Spec {
         // ORDERING: Release as the Ps' counters: see `Shared::live`.
         shared.external_spawned.fetch_add(1, Release);
         // SAFETY: by the caller; the G is idle and ours.
-        let handle = unsafe { self.fill(g, shared, id, f) };
+        let handle = unsafe { self.fill(g, shared, id, None, f) };
         shared.push_global_one(g);
         shared.wake_one();
+        shared.monitor.notice_inbox(shared);
         handle
     }
 
     #[inline]
-    unsafe fn fill<F, T>(self, g: GPtr, shared: &Shared, id: u64, f: F) -> GRef
+    unsafe fn fill<F, T>(self, g: GPtr, shared: &Shared, id: u64, parent: Option<&G>, f: F) -> GRef
     where
         F: FnOnce() -> T + Send,
         T: Send,
     {
         g.shared.set(shared);
         g.scope.set(self.scope);
+        hooks::begin(shared, &g, id, self.rank.as_deref(), parent);
         g.class.set(self.class.unwrap_or(shared.config.stack_class));
         // SAFETY: by the caller. The second count is the handle's.
         unsafe {
@@ -249,6 +267,7 @@ impl<T> Drop for JoinHandle<T> {
 pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
+    rank: Rank,
 }
 
 impl Builder {
@@ -269,13 +288,76 @@ impl Builder {
         self
     }
 
+    /// How urgent it is, for policies that ask. Unless said, that of the goroutine that starts it.
+    ///
+    /// ```
+    /// use mungo::policy::Priority;
+    ///
+    /// let urgent = mungo::Builder::new().priority(Priority::HIGH).spawn(|| mungo::priority())?;
+    /// assert_eq!(urgent.join().unwrap(), Priority::HIGH);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn priority(mut self, priority: Priority) -> Builder {
+        self.rank.priority = Some(priority);
+        self
+    }
+
+    /// Its share of CPU time, in proportion to others', for policies that ask; 1024 is usual, up to 2^20. Unless said,
+    /// that of the goroutine that starts it.
+    ///
+    /// ```
+    /// let background = mungo::Builder::new().weight(128).spawn(|| 42)?;
+    /// assert_eq!(background.join().unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn weight(mut self, weight: u32) -> Builder {
+        self.rank.weight = Some(weight);
+        self
+    }
+
+    /// It shall be done so long after its start, for policies that ask. What it starts is part of its work, and shares
+    /// its deadline unless it has its own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let soon = mungo::Builder::new().deadline(Duration::from_millis(50)).spawn(|| 42)?;
+    /// assert_eq!(soon.join().unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn deadline(mut self, after: Duration) -> Builder {
+        self.rank.deadline_after_ns = Some(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// It does at most `budget` of work in each `period`, and each time it shall be done when the period ends. A policy
+    /// that guarantees this, as `deadline` does, refuses to start it if there is too much such work already.
+    ///
+    /// ```
+    /// use mungo::policy::Deadline;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = mungo::Runtime::builder().procs(1).scheduler(Deadline::new()).build()?;
+    /// let ms = Duration::from_millis;
+    /// let most = mungo::Builder::new().period_budget(ms(10), ms(8)).spawn_on(&runtime, || mungo::sleep(ms(5)))?;
+    /// let error = mungo::Builder::new().period_budget(ms(10), ms(8)).spawn_on(&runtime, || ()).unwrap_err();
+    /// assert!(error.to_string().contains("80 % of a CPU"));
+    /// most.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn period_budget(mut self, period: Duration, budget: Duration) -> Builder {
+        self.rank.period_budget = Some((period, budget));
+        self
+    }
+
     fn spec(self, place: &'static Location<'static>) -> io::Result<Spec> {
         if self.name.as_ref().is_some_and(|name| name.contains('\0')) {
             let why = "a goroutine's name must not contain a NUL character";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let class = self.stack_size.map(Class::for_stack).transpose()?;
-        Ok(Spec { name: self.name.map(Into::into), class, place, scope: std::ptr::null() })
+        let rank = (!self.rank.is_default()).then(|| Box::new(self.rank));
+        Ok(Spec { name: self.name.map(Into::into), class, place, scope: std::ptr::null(), rank })
     }
 
     /// Starts the goroutine, as [`go`] does.

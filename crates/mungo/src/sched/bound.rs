@@ -10,6 +10,7 @@ use super::m::M;
 use super::p::P;
 use super::ticket::{Dequeued, Wait};
 use crate::current::Running;
+use crate::policy::{Cause, Event, hooks};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -27,6 +28,7 @@ pub(crate) fn may_run(m: &'static M, g: GPtr) -> bool {
     }
     m.load_own_tls();
     let p = m.p().expect("a worker with a goroutine has a P");
+    hooks::handed_over(home, g);
     m.drop_p();
     m.shared().hand_to(home, p, false);
     false
@@ -44,11 +46,17 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
     match why {
         None => {
             _ = m.ticket.dequeued();
+            if hooks::decides(p) {
+                hooks::stopped(m, p, m.shared(), g, Event::Ended);
+            }
             end(m, p, g);
             return None;
         }
         Some(Switch::Park) => {
             p.counters.parks.add(1);
+            if hooks::decides(p) {
+                hooks::stopped(m, p, m.shared(), g, Event::Parked(g.wait_reason()));
+            }
             if !g.state.park() {
                 _ = m.ticket.dequeued();
                 return Some((g, true));
@@ -56,6 +64,7 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
         }
         Some(_) => {
             p.counters.yields.add(1);
+            hooks::note_cause(m.shared(), &g, Cause::Yielded);
             // To the global queue, not to the ring: the P goes elsewhere.
             m.shared().push_global_one(g);
         }
@@ -113,6 +122,7 @@ pub(crate) fn owes_ticket(m: &M) -> bool {
 pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
     g.bound.store(std::ptr::from_ref(m).cast_mut(), Relaxed);
     if m.ticket.wait() == Wait::Queue {
+        hooks::note_cause(m.shared(), g, Cause::Preempted);
         m.shared().push_global_one(g.into());
         m.shared().wake_one();
     }

@@ -7,6 +7,7 @@ use super::monitor;
 use super::p::{P, PREEMPT, RETIRE};
 use super::shared::Shared;
 use crate::netpoll::{self, Watching};
+use crate::policy::hooks;
 use crate::sys::clock;
 use crate::time;
 use std::ptr::null_mut;
@@ -85,6 +86,9 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
 fn obey(m: &'static M, p: &'static P) -> bool {
     let flags = p.flags.load(Relaxed);
     if flags & PREEMPT != 0 && p.take_request() {
+        if hooks::decides(p) {
+            hooks::slice_over(p, m.shared());
+        }
         // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
         if let Err(full) = p.runq.demote_next() {
             super::park::spill(p, m.shared(), full);
@@ -103,6 +107,11 @@ fn obey(m: &'static M, p: &'static P) -> bool {
 
 /// All sources once.
 fn look(m: &'static M, p: &'static P) -> Option<Found> {
+    if hooks::decides(p)
+        && let Some(found) = hooks::look(m, p)
+    {
+        return found;
+    }
     let shared: &Shared = m.shared();
     if time::is_turn(p) {
         time::run_due(p, shared, &p.timers);
@@ -196,8 +205,11 @@ fn release_p(m: &M, p: &'static P) {
 fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
     let shared: &Shared = m.shared();
     let mut synced = shared.synced.lock();
-    if p.flags.load(Relaxed) != 0 {
+    if p.flags.load(Relaxed) & (PREEMPT | RETIRE) != 0 {
         return None; // obey first
+    }
+    if hooks::decides(p) && synced.global.len() > 0 {
+        return None; // for the policy to queue
     }
     if let Some(g) = shared.take_global_locked(&mut synced, p, true) {
         drop(synced);

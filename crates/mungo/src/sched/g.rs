@@ -112,6 +112,8 @@ pub(crate) struct G {
     pub(crate) class: Cell<Class>,
     /// How often `lock_os_thread` was called. Its own.
     pub(crate) lock_depth: Cell<u32>,
+    /// What policies know of it.
+    pub(crate) policy: crate::policy::Node,
 }
 
 // SAFETY: the cells belong to whoever owns the G (see the table); the rest are atomics.
@@ -148,6 +150,7 @@ impl G {
             announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
+            policy: crate::policy::Node::new(),
         }
     }
 

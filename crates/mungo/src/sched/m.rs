@@ -16,7 +16,7 @@ use crate::sys::futex;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -57,6 +57,9 @@ pub(crate) struct M {
     pub(crate) in_handler: AtomicBool,
     /// It sleeps in the netpoller. Written by this thread.
     polling: AtomicBool,
+    /// The thread's CPU time up to which its goroutine was charged, if the policy wants it. This thread, the monitor, and
+    /// who hands it a P.
+    pub(crate) cpu_mark_ns: AtomicU64,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
 }
@@ -87,6 +90,7 @@ impl M {
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
             polling: AtomicBool::new(false),
+            cpu_mark_ns: AtomicU64::new(0),
             doomed: Cell::new(false),
         }
     }

@@ -95,6 +95,19 @@ impl Monitor {
         futex::wake(&self.calls, 1);
     }
 
+    /// The goroutine on `p` was asked to make room at once.
+    pub(crate) fn call_for(&self, p: &P) {
+        p.urgent.store(true, Relaxed); // published with the call
+        self.call();
+    }
+
+    /// A goroutine came from elsewhere. If a policy is in force and all Ps are busy, it may want one of them for it.
+    pub(crate) fn notice_inbox(&self, shared: &Shared) {
+        if shared.policy.is_active() && shared.counts.idle_ps() == 0 {
+            self.call();
+        }
+    }
+
     /// A P left the idle list.
     #[inline]
     pub(crate) fn notice_activity(&self) {
@@ -314,6 +327,7 @@ impl State {
         }
         shared.flush_idle_ps();
         slab::trim();
+        shared.policy.free_buried();
         trim_parked(shared, now, &mut self.trim_cursor);
         if shared.counts.idle_ps() != 0 && (shared.any_work() || shared.timers_unwatched()) {
             shared.wake_one(); // a thread could not be started earlier

@@ -6,17 +6,21 @@
 use super::g::{self, G, GPtr, pool};
 use super::m::M;
 use super::runq::RunQueue;
+use crate::policy::Engine;
 use crate::stack::SlotCache;
 use crate::stack::slab::Class;
 use crate::time::heap::TimerHeap;
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// `P::flags`: the slice is over.
 pub(crate) const PREEMPT: u32 = 1;
 /// `P::flags`: `set_procs` wants this P back.
 pub(crate) const RETIRE: u32 = 2;
+/// `P::flags`: a policy decides, not the runtime itself. Under `Shared::synced`.
+pub(crate) const POLICY: u32 = 4;
 
 /// Ids are given out to Ps in batches, as in Go.
 const ID_BATCH: u64 = 16;
@@ -40,6 +44,10 @@ pub(crate) struct P {
     /// The tick at which timers were run last. Owner.
     pub(crate) timer_tick: Cell<u32>,
     pub(crate) counters: Counters,
+    /// How long its goroutine may run, if a policy decides. Written by the owner, read by the monitor.
+    pub(crate) slice_ns: AtomicU64,
+    /// Its goroutine shall make room at once. Set by whoever asked it to, cleared by the monitor.
+    pub(crate) urgent: AtomicBool,
     core: UnsafeCell<Core>,
 }
 
@@ -53,6 +61,11 @@ pub(crate) struct Core {
     pub(crate) global_first: bool,
     /// The tick when it last did so.
     pub(crate) global_tick: u32,
+    /// The policy that decides, and since when: see `policy::hooks`.
+    pub(crate) engine: Option<Arc<Engine>>,
+    pub(crate) policy_epoch: u32,
+    /// How often it said in a row that there was nothing to do, although there was.
+    pub(crate) refused: u32,
 }
 
 // SAFETY: `core` and `timer_tick` are used by the P's owner only; the rest is shared by design.
@@ -105,6 +118,8 @@ impl P {
             timers: TimerHeap::new(),
             timer_tick: Cell::new(u32::MAX),
             counters: Counters::default(),
+            slice_ns: AtomicU64::new(0),
+            urgent: AtomicBool::new(false),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),
@@ -112,6 +127,9 @@ impl P {
                 end_id: 0,
                 global_first: false,
                 global_tick: 0,
+                engine: None,
+                policy_epoch: 0,
+                refused: 0,
             }),
         })
     }

@@ -16,6 +16,7 @@ use super::shared::Shared;
 use super::wake::Wake;
 use crate::current::{self, Running};
 use crate::netpoll::Polling;
+use crate::policy::{Cause, hooks};
 use crate::sys::clock;
 use std::ptr::NonNull;
 use std::sync::atomic::{
@@ -202,8 +203,10 @@ fn ready_from_outside(g: GPtr) {
     // it is queued it may end and the runtime with it, hence our own count.
     let shared = unsafe { &*g.shared.get() }.to_arc();
     if g.notify() == Wake::Enqueue {
+        hooks::note_cause(&shared, &g, Cause::Woken);
         shared.push_global_one(g);
         shared.wake_one();
+        shared.monitor.notice_inbox(&shared);
     }
 }
 
@@ -230,6 +233,9 @@ pub(crate) fn ready_on(p: &P, shared: &Shared, g: GPtr, next: bool) {
 /// Puts a goroutine next in line on a P that the caller owns.
 #[inline]
 pub(crate) fn queue_next(p: &P, shared: &Shared, g: GPtr) {
+    if hooks::decides(p) {
+        return hooks::queue(p, shared, g, Cause::Woken, true, true);
+    }
     if let Err(full) = p.runq.push_next(g.as_ptr()) {
         spill(p, shared, full);
     }
@@ -238,7 +244,18 @@ pub(crate) fn queue_next(p: &P, shared: &Shared, g: GPtr) {
 /// Puts a goroutine at the back of a P that the caller owns.
 #[inline]
 pub(crate) fn queue_back(p: &P, shared: &Shared, g: GPtr) {
+    if hooks::decides(p) {
+        return hooks::queue(p, shared, g, Cause::Woken, false, true);
+    }
     if let Err(full) = p.runq.push_back(g.as_ptr()) {
+        spill(p, shared, full);
+    }
+}
+
+/// There was a policy a moment ago, and there is none now.
+pub(crate) fn queue_by_default(p: &P, shared: &Shared, g: GPtr, next: bool) {
+    let pushed = if next { p.runq.push_next(g.as_ptr()) } else { p.runq.push_back(g.as_ptr()) };
+    if let Err(full) = pushed {
         spill(p, shared, full);
     }
 }

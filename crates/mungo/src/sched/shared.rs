@@ -8,10 +8,11 @@ use super::global::GList;
 use super::idle::IdleCounts;
 use super::m::M;
 use super::monitor::Monitor;
-use super::p::{Counter, P, RETIRE};
+use super::p::{Counter, P, POLICY, RETIRE};
 use super::ticket::Dequeued;
 use crate::builder::Config;
 use crate::lock::Lock;
+use crate::policy::{self, hooks};
 use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     global_len: AtomicUsize,
     pub(crate) synced: Lock<Synced>,
     pub(crate) monitor: Monitor,
+    pub(crate) policy: policy::Slot,
     pub(crate) next_id: AtomicU64,
     /// Spawns by plain threads.
     pub(crate) external_spawned: AtomicU64,
@@ -84,6 +86,7 @@ impl Shared {
                 wanted: Vec::with_capacity(MAX_PROCS),
             }),
             monitor: Monitor::new(),
+            policy: policy::Slot::new(),
             next_id: AtomicU64::new(1),
             external_spawned: AtomicU64::new(0),
             sleep_until_ns: AtomicU64::new(u64::MAX),
@@ -139,6 +142,9 @@ impl Shared {
         for p in fresh.drain(..) {
             let place = &self.ps[p.id as usize];
             if place.load(Relaxed).is_null() {
+                if self.policy.is_active() {
+                    p.flags.store(POLICY, Relaxed);
+                }
                 // ORDERING: Release the P's content to `all_ps`.
                 place.store(Box::into_raw(p), Release);
             } // else somebody else grew at the same time; this one is dropped
@@ -169,6 +175,7 @@ impl Shared {
         }
         drop(synced);
         for p in gone {
+            hooks::abandon_lane(self, p);
             p.timers.move_to(&self.p(0).timers);
         }
         for _ in old..n {
@@ -185,6 +192,7 @@ impl Shared {
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
         }
+        hooks::abandon_lane(self, p);
         let mut synced = self.synced.lock();
         self.push_global_locked(&mut synced, moved);
         if p.flags.fetch_and(!RETIRE, Relaxed) & RETIRE != 0 {
@@ -282,6 +290,21 @@ impl Shared {
         Some(first)
     }
 
+    /// Some of the global queue, for a policy to queue.
+    pub(crate) fn take_inbox(&self, n: usize) -> impl Iterator<Item = GPtr> {
+        let mut taken = GList::new();
+        let mut synced = self.synced.lock();
+        while taken.len() < n
+            && let Some(g) = synced.global.pop()
+        {
+            taken.push(g);
+        }
+        // ORDERING: as `push_global_locked`.
+        self.global_len.store(synced.global.len(), SeqCst);
+        drop(synced);
+        std::iter::from_fn(move || taken.pop())
+    }
+
     // ---- Ms ----
 
     /// After work became visible: one M comes to look, if a P is idle and nobody looks yet.
@@ -311,7 +334,7 @@ impl Shared {
     }
 
     /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
-    fn start_m(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    fn start_m<'a>(&'a self, mut synced: crate::lock::Guard<'a, Synced>, p: &'static P, spinning: bool) {
         if let Some(m) = synced.idle_ms.pop() {
             drop(synced);
             self.hand_to(m, p, spinning);
@@ -329,7 +352,17 @@ impl Shared {
     /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
     /// are. If one of those waiting is bound to a thread, that is an M: it gets the P. Else the P becomes idle.
     /// Unlocks.
-    pub(crate) fn strand(&self, mut synced: crate::lock::Guard<'_, Synced>, p: &'static P, spinning: bool) {
+    pub(crate) fn strand<'a>(
+        &'a self,
+        mut synced: crate::lock::Guard<'a, Synced>,
+        p: &'static P,
+        spinning: bool,
+    ) {
+        if self.policy.is_active() {
+            drop(synced);
+            hooks::abandon_all(self); // a policy's queues are no place to look into
+            synced = self.synced.lock();
+        }
         let mut moved = GList::new();
         while let Some((g, _)) = p.runq.pop() {
             moved.push(GPtr::new(g).expect("a queued goroutine"));
@@ -366,7 +399,11 @@ impl Shared {
         if p.flags.load(Relaxed) & RETIRE != 0 {
             drop(synced);
             self.retire(p);
-        } else if !p.runq.is_empty() || synced.global.len() > 0 || p.timers.next_ns() != u64::MAX {
+        } else if !p.runq.is_empty()
+            || synced.global.len() > 0
+            || self.policy.has_work()
+            || p.timers.next_ns() != u64::MAX
+        {
             self.start_m(synced, p, false);
         } else {
             self.put_idle_locked(&mut synced, p);
@@ -385,7 +422,7 @@ impl Shared {
 
     /// Whether any queue holds a goroutine: the look after going idle.
     pub(crate) fn any_work(&self) -> bool {
-        self.global_len() != 0 || self.all_ps().any(|p| !p.runq.is_empty())
+        self.global_len() != 0 || self.policy.has_work() || self.all_ps().any(|p| !p.runq.is_empty())
     }
 
     /// The earliest timer of all Ps.

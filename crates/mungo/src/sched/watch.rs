@@ -15,6 +15,7 @@ use super::preempt;
 use super::shared::Shared;
 use super::wake::Wake;
 use crate::netpoll;
+use crate::policy::{Watchdog, hooks};
 use crate::time::heap::Due;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -60,6 +61,7 @@ pub(super) struct Watch {
     ripe_ns: u64,
     /// What [`netpoll::looks`] said.
     net_looks: u64,
+    watchdog: Watchdog,
 }
 
 /// An M whose goroutine lost the P.
@@ -85,6 +87,8 @@ impl Watch {
             shared.all_ps().count(),
             Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, last_cpu_ns: None },
         );
+        hooks::serve_inbox(shared);
+        self.serve_urgent(shared, now);
         let mut blocked = false;
         // There may be more by now: `set_procs` runs at the same time.
         for (at, p) in shared.all_ps().take(self.seen.len()).enumerate() {
@@ -94,6 +98,7 @@ impl Watch {
         self.serve_network(shared, now);
         rescue(shared, now);
         self.look_at_strays(now);
+        self.watchdog.look(shared, now);
         blocked
     }
 
@@ -130,9 +135,13 @@ impl Watch {
             return false;
         }
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
-        if ran >= shared.config.time_slice_ns || flags & PREEMPT != 0 {
+        let slice_ns = match hooks::decides(p) {
+            true => p.slice_ns.load(Relaxed),
+            false => shared.config.time_slice_ns,
+        };
+        if ran >= slice_ns || flags & PREEMPT != 0 {
             p.ask_to_yield(tick);
-            let computes = cpu.saturating_sub(first) > COMPUTES_NS.min(shared.config.time_slice_ns / 2);
+            let computes = cpu.saturating_sub(first) > COMPUTES_NS.min(slice_ns / 2);
             if computes {
                 self.evict(shared, m, p, now);
             }
@@ -147,6 +156,7 @@ impl Watch {
         let counter = if interrupt_it { &p.counters.preemptions } else { &p.counters.retakes };
         counter.add(1);
         let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
+        hooks::retaken(shared, m, cpu_ns);
         self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
         if interrupt_it {
             // First, so that its CPU is free for whoever gets the P; and the monitor may lose its own by waking that
@@ -158,11 +168,26 @@ impl Watch {
         true
     }
 
+    /// A policy wants Ps for goroutines that have just become runnable.
+    fn serve_urgent(&mut self, shared: &Shared, now: u64) {
+        for p in shared.all_ps() {
+            if p.urgent.load(Relaxed) && p.urgent.swap(false, Relaxed) && p.flags.load(Relaxed) & PREEMPT != 0 {
+                // SAFETY: Ms live as long as the runtime.
+                if let Some(m) = unsafe { p.m.load(Acquire).as_ref() } {
+                    self.evict(shared, m, p, now);
+                }
+            }
+        }
+    }
+
     /// All Ps compute and a timer is due: its goroutine goes next on the P that has computed longest.
     fn serve_late_timers(&mut self, shared: &Shared, now: u64) {
         self.ripe_ns = 0;
         if shared.counts.idle_ps() != 0 || shared.next_timer_ns().saturating_add(LATE_TIMER_NS) > now {
             return;
+        }
+        if shared.policy.is_active() {
+            return self.queue_late_timers(shared, now);
         }
         let Some((seen, p)) = self.longest(shared) else { return };
         if now - seen.since_ns < WAKEUP_PREEMPTS_NS {
@@ -188,8 +213,16 @@ impl Watch {
         if let Some((seen, p)) = self.longest(shared)
             && now - seen.since_ns >= WAKEUP_PREEMPTS_NS
         {
-            let woken = netpoll::send_home(netpoll::take(), shared);
+            let mut woken = netpoll::send_home(netpoll::take(), shared);
             self.net_looks = netpoll::looks();
+            if shared.policy.is_active() {
+                while let Some(g) = woken.pop() {
+                    if !hooks::queue_due(shared, p, g) {
+                        shared.push_global_one(g);
+                    }
+                }
+                return self.serve_urgent(shared, now);
+            }
             if woken.len() != 0 {
                 self.make_room(shared, p, seen, woken, now);
             }
@@ -219,6 +252,18 @@ impl Watch {
         p.ask_to_yield(seen.tick);
         // SAFETY: Ms live as long as the runtime.
         self.evict(shared, unsafe { &*seen.m }, p, now);
+    }
+
+    /// The same if a policy decides: it queues them, and says whether they displace somebody.
+    fn queue_late_timers(&mut self, shared: &Shared, now: u64) {
+        for p in shared.all_ps() {
+            take_late(shared, p, now, |g| {
+                if !hooks::queue_due(shared, p, g) {
+                    shared.push_global_one(g);
+                }
+            });
+        }
+        self.serve_urgent(shared, now);
     }
 
     /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request
@@ -258,6 +303,7 @@ impl Watch {
     /// Whether there is a reason to look again within a millisecond.
     pub(super) fn is_concerned(&self, shared: &Shared) -> bool {
         !self.strays.is_empty()
+            || shared.policy.has_work()
             || (shared.counts.idle_ps() < shared.procs()
                 && (shared.any_work() || shared.next_timer_ns() != u64::MAX || netpoll::anyone_waits()))
     }
@@ -277,7 +323,7 @@ fn rescue(shared: &Shared, now: u64) {
 
 /// Somebody wants this P: its own queue, the global one, or one of its timers.
 fn somebody_waits(shared: &Shared, p: &P, now: u64) -> bool {
-    !p.runq.is_empty() || shared.global_len() != 0 || p.timers.next_ns() <= now
+    !p.runq.is_empty() || shared.global_len() != 0 || shared.policy.has_work() || p.timers.next_ns() <= now
 }
 
 fn running_g(m: &M) -> Option<GPtr> {
@@ -327,7 +373,7 @@ fn take_late(shared: &Shared, p: &P, now: u64, mut each: impl FnMut(GPtr)) {
 }
 
 /// The CPU time that the M's thread has used.
-fn thread_cpu_ns(m: &M) -> Option<u64> {
+pub(crate) fn thread_cpu_ns(m: &M) -> Option<u64> {
     const PER_THREAD_SCHED: libc::clockid_t = 6;
     let clock = (!m.tid.load(Relaxed) << 3) | PER_THREAD_SCHED;
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };

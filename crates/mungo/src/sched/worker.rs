@@ -8,6 +8,7 @@ use super::p::P;
 use super::park;
 use super::shared::Shared;
 use crate::current;
+use crate::policy::{Cause, Event, hooks};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The body of a worker thread. It holds the runtime until the end.
@@ -68,7 +69,10 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
             p.take_request();
             // SAFETY: this M owns the P.
             unsafe { p.slice_ended() };
-            shared.push_global_one(g);
+            match hooks::decides(p) {
+                true => hooks::requeue(m, p, shared, g, Cause::Preempted),
+                false => shared.push_global_one(g),
+            }
             shared.wake_one();
             None
         }
@@ -81,6 +85,7 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
 #[cold]
 fn without_p(m: &M, g: GPtr) -> Option<Found> {
     m.load_own_tls();
+    hooks::note_cause(m.shared(), &g, Cause::Woken);
     m.shared().push_global_one(g);
     m.shared().wake_one();
     None
@@ -124,6 +129,11 @@ fn yielded(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
         return Some((g, false)); // alone
     }
     leave_tls(m, &next);
+    if hooks::decides(p) {
+        hooks::requeue(m, p, shared, g, Cause::Yielded);
+        shared.wake_one();
+        return next;
+    }
     // No fence: if a sleeper is missed now, the next yield sees it.
     if !p.runq.push_back_quietly(g.as_ptr()) {
         park::queue_back(p, shared, g);
@@ -139,6 +149,14 @@ fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
     p.counters.parks.add(1);
     let next = find::next_local(p, shared);
     leave_tls(m, &next);
+    if hooks::decides(p) {
+        // Before anybody else may have it.
+        hooks::stopped(m, p, shared, g, Event::Parked(g.wait_reason()));
+        if !g.state.park() {
+            hooks::queue(p, shared, g, Cause::Woken, true, true);
+        }
+        return next;
+    }
     if !g.state.park() {
         // Woken before it was off its stack.
         match next {
@@ -150,6 +168,10 @@ fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
 }
 
 fn ended(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
+    if hooks::decides(p) {
+        m.load_own_tls();
+        hooks::stopped(m, p, shared, g, Event::Ended);
+    }
     bury(m, p, g);
     let next = find::next_local(p, shared);
     // A fresh goroutine takes the slot that was just given back: the M can stay on its thread-locals, which
@@ -181,6 +203,7 @@ pub(super) fn bury(m: &M, p: &P, g: GPtr) {
         class.give(slot);
         class.unreserve(1);
     }
+    hooks::end(m.shared(), &g);
     g.state.make_dead();
     core.release_g(g);
     p.counters.finished.add(1);

@@ -7,7 +7,7 @@
 //! A node with a deadline may lie in the queue although its time is over; `pop` passes over it, and its owner takes
 //! it out with [`Queue::remove`] before its frame ends.
 
-use super::rt::Waiter;
+use super::rt::{Waiter, urgency};
 use crate::sched::claim::{Claim, WOKEN};
 #[cfg(not(loom))]
 use crate::sched::g::GPtr;
@@ -144,6 +144,26 @@ impl Queue {
             self.remove(node);
             if node.deadline_ns == u64::MAX || node.claim.take(WOKEN) {
                 return Some(Popped(node.into()));
+            }
+        }
+    }
+
+    /// Takes the most urgent one out, of equals the first. Looks at all of them.
+    pub(crate) fn pop_urgent(&mut self) -> Option<Popped> {
+        loop {
+            let mut best: Option<&Node> = None;
+            let mut at = self.head;
+            // SAFETY: nodes in the queue are alive, and we hold the queue.
+            while let Some(node) = unsafe { at.as_ref() } {
+                if best.is_none_or(|best| urgency(&node.waiter) > urgency(&best.waiter)) {
+                    best = Some(node);
+                }
+                at = node.next.get();
+            }
+            let best = best?;
+            self.remove(best);
+            if best.deadline_ns == u64::MAX || best.claim.take(WOKEN) {
+                return Some(Popped(best.into()));
             }
         }
     }

@@ -37,6 +37,7 @@ impl Spin {
 mod real {
     use crate::current::Running;
     pub(crate) use crate::lock::Lock;
+    pub(crate) use crate::policy::inherit::{self, Owner};
     pub(crate) use crate::sched::park::Waiter;
     use crate::sys::clock;
     use std::sync::atomic::Ordering::Relaxed;
@@ -48,6 +49,14 @@ mod real {
         let (shared, p) = (running.shared(), running.p());
         let at_rest = shared.counts.idle_ps() + shared.counts.spinning() + 1;
         at_rest < shared.procs() && p.runq.is_empty() && p.flags.load(Relaxed) == 0
+    }
+
+    /// How urgent one that waits is; a plain thread as a goroutine that did not say.
+    pub(crate) fn urgency(waiter: &Waiter) -> u8 {
+        match waiter {
+            Waiter::G(g) => g.policy.priority().level(),
+            Waiter::Thread { .. } | Waiter::Polling(_) => crate::policy::Priority::NORMAL.level(),
+        }
     }
 
     pub(crate) fn now_ns() -> u64 {
@@ -115,6 +124,33 @@ mod model {
             shared.1.store(true, Release);
             shared.0.notify();
         }
+    }
+
+    /// The models know no priorities.
+    pub(crate) struct Owner;
+
+    impl Owner {
+        pub(crate) fn new() -> Owner {
+            Owner
+        }
+
+        pub(crate) fn note(&self) {}
+
+        pub(crate) fn forget(&self) {}
+    }
+
+    pub(crate) mod inherit {
+        pub(crate) fn is_on() -> bool {
+            false
+        }
+
+        pub(crate) fn lend(_: &super::Owner) {}
+
+        pub(crate) fn stop_waiting(_: &super::Owner, _: bool) {}
+    }
+
+    pub(crate) fn urgency(_: &Waiter) -> u8 {
+        0
     }
 
     pub(crate) fn may_spin() -> bool {

@@ -41,6 +41,7 @@ pub use timeout::{Elapsed, timeout};
 pub use timer::Timer;
 
 use crate::current::Running;
+use crate::policy::{Cause, hooks};
 use crate::sched::claim::{Claim, TIMED_OUT};
 use crate::sched::g::{G, WaitReason};
 use crate::sched::p::P;
@@ -179,6 +180,10 @@ pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
             Due::Call(call) => unsafe { (call.run)(call.data, shared, heap) },
             Due::Wake(g) => {
                 if g.notify() == Wake::Enqueue {
+                    if hooks::decides(p) {
+                        hooks::queue(p, shared, g, Cause::Timer, std::mem::take(&mut first), true);
+                        continue;
+                    }
                     match std::mem::replace(&mut first, false) {
                         true => park::queue_next(p, shared, g),
                         false => park::queue_back(p, shared, g),
@@ -189,7 +194,11 @@ pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
         }
     }
     // The caller takes one of them. For the rest one call is enough: who comes and finds work calls the next.
-    if p.runq.len() > 1 || shared.global_len() != 0 || heap.next_ns() <= clock::now_ns() {
+    if p.runq.len() > 1
+        || shared.global_len() != 0
+        || shared.policy.has_work()
+        || heap.next_ns() <= clock::now_ns()
+    {
         shared.wake_one();
     }
 }

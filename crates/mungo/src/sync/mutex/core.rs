@@ -22,10 +22,13 @@
 //! the queue's lock; so the unlock that clears that LOCKED sees PARKED. If it then finds the lock taken again, or
 //! WOKEN, it may leave: the holder, or the woken one when it unlocks, has the same duty. The woken one gives WOKEN
 //! back in the same CAS by which it takes the lock or parks again.
+//!
+//! Once priorities are in use in the process, the holder is noted by a plain store, whoever parks lends it its own
+//! priority (`policy/inherit.rs`), and the most urgent in the queue is woken first.
 
 use crate::sched::reason::WaitReason;
-use crate::sync::queue::{Node, Queue};
-use crate::sync::rt::{self, AtomicU32, Lock, Spin};
+use crate::sync::queue::{Node, Popped, Queue};
+use crate::sync::rt::{self, AtomicU32, Lock, Owner, Spin, inherit};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const LOCKED: u32 = 1;
@@ -40,24 +43,29 @@ const HANDED_OVER: usize = 1;
 pub(crate) struct Core {
     state: AtomicU32,
     queue: Lock<Queue>,
+    owner: Owner,
 }
 
 impl Core {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Core {
-        Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()) }
+        Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()), owner: Owner::new() }
     }
 
     #[cfg(loom)]
     pub(crate) fn new() -> Core {
-        Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()) }
+        Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()), owner: Owner::new() }
     }
 
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         // ORDERING: Acquire pairs with the Release of `unlock`. One instruction on x86 (`lock bts`), and it does not
         // care for the other bits, as a CAS from 0 would.
-        self.state.fetch_or(LOCKED, Acquire) & LOCKED == 0
+        let taken = self.state.fetch_or(LOCKED, Acquire) & LOCKED == 0;
+        if taken {
+            self.owner.note();
+        }
+        taken
     }
 
     #[inline]
@@ -80,6 +88,7 @@ impl Core {
     /// The caller holds the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
+        self.owner.forget();
         // The line is ours, so looking costs nothing; should STARVING be set after the look, the next unlock sees it.
         if self.state.load(Relaxed) & STARVING != 0 {
             return self.hand_over();
@@ -97,12 +106,27 @@ impl Core {
     pub(crate) fn unlock_fair(&self) {
         match self.state.load(Relaxed) & PARKED {
             0 => self.unlock(),
-            _ => self.hand_over(),
+            _ => {
+                self.owner.forget();
+                self.hand_over();
+            }
         }
     }
 
     #[cold]
     fn lock_slow(&self, reason: WaitReason, deadline_ns: u64) -> bool {
+        let mut lent = false;
+        let taken = self.contend(reason, deadline_ns, &mut lent);
+        if lent {
+            inherit::stop_waiting(&self.owner, taken);
+        } else if taken {
+            self.owner.note();
+        }
+        taken
+    }
+
+    /// Whatever it takes to get the lock. `lent`: the holder was raised on the way.
+    fn contend(&self, reason: WaitReason, deadline_ns: u64, lent: &mut bool) -> bool {
         let mut spin = Spin::new();
         let mut since_ns = 0;
         let mut woken = false;
@@ -127,6 +151,10 @@ impl Core {
             let node = Node::new(deadline_ns);
             if !self.enqueue(&node, woken, starving) {
                 continue; // free again
+            }
+            if inherit::is_on() {
+                *lent = true;
+                inherit::lend(&self.owner);
             }
             if !node.wait(reason) {
                 self.give_up(&node);
@@ -184,7 +212,7 @@ impl Core {
         if seen & (LOCKED | WOKEN) != 0 || seen & PARKED == 0 {
             return; // somebody else will
         }
-        let first = queue.pop();
+        let first = pop(&mut queue);
         if first.is_some() {
             self.state.fetch_or(WOKEN, Relaxed);
         }
@@ -199,7 +227,7 @@ impl Core {
     #[cold]
     fn hand_over(&self) {
         let mut queue = self.queue.lock();
-        let Some(first) = queue.pop() else {
+        let Some(first) = pop(&mut queue) else {
             // ORDERING: as `unlock`. Nobody can have parked since: we hold the queue.
             self.state.fetch_and(!(LOCKED | PARKED | STARVING), Release);
             return;
@@ -217,6 +245,11 @@ impl Core {
             self.state.fetch_and(!STARVING, Relaxed);
         }
     }
+}
+
+/// The next in line; the most urgent, if there are differences.
+fn pop(queue: &mut Queue) -> Option<Popped> {
+    if inherit::is_on() { queue.pop_urgent() } else { queue.pop() }
 }
 
 #[cfg(not(loom))]

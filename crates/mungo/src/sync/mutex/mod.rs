@@ -18,9 +18,8 @@ mod api {
     /// a moment if the holder may be running on another P, then park. A lock that is free goes to whoever asks
     /// first, and one that has waited for more than a millisecond gets it handed over: see [`Mutex`].
     ///
-    /// A hook for priority inheritance: all ways to the lock lead through `Core::try_lock` and `Core::lock_slow`,
-    /// and the guard cannot leave its goroutine, so the holder can be recorded there with a plain store when
-    /// somebody needs it.
+    /// With [priorities](crate::policy::Priority) in use, the holder is as urgent as the most urgent one that waits for
+    /// it, until it unlocks, and so is whoever the holder waits for.
     ///
     /// ```
     /// use mungo::sync::lock_api::RawMutex as _;

@@ -1,0 +1,322 @@
+//! A policy in force: its queues, its counters, and the calls into it.
+//!
+//! A call into a policy is a call into foreign code: it is made without a lock of the runtime, and a panic ends the
+//! policy's term, not the program.
+
+use super::hooks::g_of;
+use super::proc::Machine;
+use super::queue::{FIRST_LOCAL, GLOBAL, Lane};
+use super::stats::{Counters, ProcCounters};
+use super::switch::Policy;
+use super::task::{Cause, Node, Task, TaskInfo};
+use super::topology::Topology;
+use super::{Event, Next, Proc, Scheduler};
+use crate::sched::find::Found;
+use crate::sched::g::GPtr;
+use crate::sched::m::M;
+use crate::sched::p::P;
+use crate::sched::shared::{MAX_PROCS, Shared};
+use crate::sys::clock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
+use std::time::Duration;
+
+/// A policy in force.
+pub(crate) struct Engine {
+    pub(super) policy: Policy,
+    /// Tells its marks on goroutines from those of other policies of the process.
+    pub(super) generation: u32,
+    pub(super) global: Lane,
+    pub(super) lanes: Box<[Lane]>,
+    pub(super) counters: Counters,
+    /// Goroutines that it let run.
+    pub(super) dispatched: AtomicU64,
+    /// Times that it said "nothing to do" although tasks were in its hands.
+    pub(super) refusals: AtomicU64,
+    accounts: bool,
+    rng: AtomicU64,
+    /// The memory node of the CPU on which each P last asked.
+    nodes: Box<[AtomicU32]>,
+    topology: &'static Topology,
+}
+
+impl Engine {
+    pub(super) fn new(policy: Policy) -> Engine {
+        static GENERATIONS: AtomicU32 = AtomicU32::new(0);
+        static TOPOLOGY: OnceLock<Topology> = OnceLock::new();
+        let generation = GENERATIONS.fetch_add(1, Relaxed) + 1;
+        Engine {
+            accounts: policy.as_scheduler().accounts_cpu_time(),
+            policy,
+            generation,
+            global: Lane::new(GLOBAL),
+            lanes: (0..MAX_PROCS as u32).map(|p| Lane::new(FIRST_LOCAL + p)).collect(),
+            counters: Counters::new(MAX_PROCS),
+            dispatched: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            rng: AtomicU64::new(clock::now_ns()),
+            nodes: (0..MAX_PROCS).map(|_| AtomicU32::new(0)).collect(),
+            topology: TOPOLOGY.get_or_init(Topology::of_this_machine),
+        }
+    }
+
+    fn scheduler(&self) -> &dyn Scheduler {
+        self.policy.as_scheduler()
+    }
+
+    /// Calls the policy. `None`: it panicked, and is replaced.
+    fn call<R>(
+        &self,
+        shared: &Shared,
+        proc: u32,
+        f: impl FnOnce(&dyn Scheduler, &mut Proc<'_>) -> R,
+    ) -> Option<R> {
+        let machine = Real { engine: self, shared };
+        let mut proc = Proc::new(&machine, proc as usize);
+        match catch_unwind(AssertUnwindSafe(|| f(self.scheduler(), &mut proc))) {
+            Ok(result) => Some(result),
+            Err(payload) => {
+                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+                // Its drop is foreign code too, and this happens once.
+                std::mem::forget(payload);
+                let text = text.unwrap_or_else(|| "no message".to_owned());
+                super::switch::replace_faulty(shared, self, &format!("it panicked: {text}"));
+                None
+            }
+        }
+    }
+
+    /// Hands a goroutine that the caller owns to the policy, on behalf of P `proc`.
+    pub(super) fn submit(&self, shared: &Shared, proc: u32, g: GPtr, cause: Cause, next: bool, local: bool) {
+        let node = &g.policy;
+        let cause = if node.is_new() { Cause::Spawned } else { cause };
+        node.enter_generation(g.id.load(Relaxed), self.generation);
+        node.set_cause(cause);
+        node.note_enqueued(clock::now_ns(), self.dispatched.load(Relaxed));
+        // ORDERING: SeqCst: the submitter's half of the idle protocol; the caller looks for sleepers after.
+        shared.policy.queued.fetch_add(1, SeqCst);
+        let task = node.lend(None);
+        self.call(shared, proc, |policy, proc| policy.queue_task(task, proc, next, local));
+        if cause.is_wakeup() {
+            self.preempt_for(shared, proc, g);
+        }
+    }
+
+    /// The rank of a queued goroutine has changed.
+    pub(super) fn requeue(&self, shared: &Shared, task: Task) {
+        let g = g_of(NonNull::from(task.node()));
+        g.policy.set_cause(Cause::Moved);
+        self.call(shared, 0, |policy, proc| policy.queue_task(task, proc, false, false));
+        self.preempt_for(shared, u32::MAX, g);
+        shared.wake_one();
+    }
+
+    /// Every P is busy: does the policy want one of them for `g`, which it has just got?
+    ///
+    /// The goroutine may run by now, or be over: what is read of it is at worst another one's.
+    pub(super) fn preempt_for(&self, shared: &Shared, asker: u32, g: GPtr) {
+        if shared.counts.idle_ps() != 0 {
+            return;
+        }
+        let waking = g.policy.info();
+        let mut victim: Option<(&P, u32, TaskInfo)> = None;
+        for p in shared.all_ps().take(shared.procs() as usize) {
+            let tick = p.tick.load(Relaxed);
+            let Some(running) = running_on(p) else { continue };
+            let wants = self.call(shared, p.id, |policy, _| {
+                policy.should_preempt(&running, &waking)
+                    && victim.as_ref().is_none_or(|(_, _, best)| policy.should_preempt(&running, best))
+            });
+            match wants {
+                Some(true) => victim = Some((p, tick, running)),
+                Some(false) => {}
+                None => return,
+            }
+        }
+        let Some((p, tick, _)) = victim else { return };
+        self.counters.procs[p.id as usize].preemptions.add(1);
+        p.ask_to_yield(tick);
+        if p.id != asker || !in_runtime_on(p) {
+            shared.monitor.call_for(p);
+        }
+    }
+
+    /// The next goroutine for P `p`, which `m` owns.
+    pub(super) fn next(&self, m: &M, p: &P) -> Option<Found> {
+        let shared: &Shared = m.shared();
+        if self.topology.nodes() > 1 {
+            self.note_node(p);
+        }
+        loop {
+            let Some(Next { task, inherit_time, wake_another }) =
+                self.call(shared, p.id, |policy, proc| policy.next_task(proc))?
+            else {
+                self.note_refusal(shared, p);
+                return None;
+            };
+            let Some(node) = task.accept() else { continue };
+            let g = g_of(node);
+            shared.policy.queued.fetch_sub(1, Relaxed);
+            self.dispatched.fetch_add(1, Relaxed);
+            self.start(shared, m, p, g, inherit_time);
+            if wake_another {
+                shared.wake_one();
+            }
+            return Some((g, inherit_time));
+        }
+    }
+
+    fn start(&self, shared: &Shared, m: &M, p: &P, g: GPtr, inherit_time: bool) {
+        let now = clock::now_ns();
+        let node = &g.policy;
+        let counters = &self.counters;
+        counters.wait.add(now.saturating_sub(node.enqueued_ns()));
+        counters.procs[p.id as usize].switches.add(1);
+        node.note_dispatched(now, p.id);
+        // SAFETY: the caller owns the P.
+        unsafe { p.core() }.refused = 0;
+        if self.accounts {
+            m.cpu_mark_ns.store(own_cpu_ns(), Relaxed);
+        }
+        if !inherit_time {
+            let default = Duration::from_nanos(shared.config.time_slice_ns);
+            let slice = self.call(shared, p.id, |policy, _| policy.time_slice(&node.info(), default));
+            let slice = slice.unwrap_or(default).clamp(SHORTEST_SLICE, LONGEST_SLICE);
+            p.slice_ns.store(slice.as_nanos() as u64, Relaxed);
+        }
+    }
+
+    /// It may be that the task is on its way into a queue. If it lasts, there is no sense in asking all the time.
+    fn note_refusal(&self, shared: &Shared, p: &P) {
+        if shared.policy.queued.load(Relaxed) == 0 {
+            return;
+        }
+        self.refusals.fetch_add(1, Relaxed);
+        // SAFETY: the caller owns the P.
+        let refused = unsafe { &mut p.core().refused };
+        *refused += 1;
+        if *refused > PATIENT_REFUSALS {
+            std::thread::sleep(REFUSAL_PAUSE);
+        }
+    }
+
+    fn note_node(&self, p: &P) {
+        // SAFETY: no memory involved.
+        let cpu = unsafe { libc::sched_getcpu() };
+        let node = self.topology.node_of_cpu(usize::try_from(cpu).unwrap_or(0));
+        self.nodes[p.id as usize].store(node as u32, Relaxed);
+    }
+
+    /// The goroutine that `m` ran stopped: what it used is charged.
+    pub(super) fn charge(&self, m: &M, g: &Node, cpu_ns: impl FnOnce() -> Option<u64>) {
+        if self.accounts
+            && let Some(now) = cpu_ns()
+        {
+            let mark = m.cpu_mark_ns.swap(now, Relaxed);
+            g.charge(now.saturating_sub(mark));
+        }
+    }
+
+    pub(super) fn tell(&self, shared: &Shared, p: &P, g: GPtr, event: Event) {
+        g.policy.enter_generation(g.id.load(Relaxed), self.generation);
+        let mut info = g.policy.info();
+        self.call(shared, p.id, |policy, proc| policy.event(event, &mut info, proc));
+        g.policy.set_words(info.words);
+    }
+
+    /// May a goroutine with a budget start?
+    pub(super) fn admit(&self, shared: &Shared, info: &TaskInfo) -> Result<(), String> {
+        let procs = shared.procs() as usize;
+        self.call(shared, 0, |policy, _| policy.admit(info, procs)).unwrap_or(Ok(()))
+    }
+}
+
+const SHORTEST_SLICE: Duration = Duration::from_micros(100);
+const LONGEST_SLICE: Duration = Duration::from_secs(3600);
+/// TUNED: guess; a task that is on its way arrives within some of them.
+const PATIENT_REFUSALS: u32 = 100;
+const REFUSAL_PAUSE: Duration = Duration::from_micros(100);
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// The CPU time of the calling thread.
+pub(super) fn own_cpu_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `ts` is writable; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// What the goroutine on a P is like; it may be gone when this returns.
+fn running_on(p: &P) -> Option<TaskInfo> {
+    // SAFETY: Ms live as long as the runtime.
+    let m = unsafe { p.m.load(Acquire).as_ref() }?;
+    Some(GPtr::new(m.g.load(Relaxed))?.policy.info())
+}
+
+fn in_runtime_on(p: &P) -> bool {
+    // SAFETY: as above.
+    unsafe { p.m.load(Acquire).as_ref() }.is_some_and(|m| m.in_runtime.load(Relaxed) != 0)
+}
+
+/// The runtime as policies see it.
+struct Real<'a> {
+    engine: &'a Engine,
+    shared: &'a Shared,
+}
+
+impl Machine for Real<'_> {
+    fn procs(&self) -> usize {
+        self.shared.procs() as usize
+    }
+
+    fn global(&self) -> &Lane {
+        &self.engine.global
+    }
+
+    fn lane(&self, proc: usize) -> &Lane {
+        &self.engine.lanes[proc]
+    }
+
+    fn tick(&self, proc: usize) -> u32 {
+        self.shared.p(proc as u32).tick.load(Relaxed)
+    }
+
+    fn now_ns(&self) -> u64 {
+        clock::now_ns()
+    }
+
+    fn random(&self) -> u64 {
+        super::sim::mix(self.engine.rng.fetch_add(super::sim::STEP, Relaxed))
+    }
+
+    fn running(&self, proc: usize) -> Option<TaskInfo> {
+        (proc < self.procs()).then(|| running_on(self.shared.p(proc as u32)))?
+    }
+
+    fn topology(&self) -> &Topology {
+        self.engine.topology
+    }
+
+    fn node_of(&self, proc: usize) -> usize {
+        self.engine.nodes[proc].load(Relaxed) as usize
+    }
+
+    fn time_slice(&self) -> Duration {
+        Duration::from_nanos(self.shared.config.time_slice_ns)
+    }
+
+    fn counters(&self, proc: usize) -> &ProcCounters {
+        &self.engine.counters.procs[proc]
+    }
+}

@@ -1,0 +1,218 @@
+//! The queues behind a [`Proc`](super::Proc): in the order of a key, with a place for the one that goes next.
+//!
+//! The machine owns them, not the policy: so that tasks can move over when the policy is replaced.
+
+use super::task::{Task, TaskInfo};
+use crate::lock::Lock;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// `Node::lane`: in no queue.
+const IN_NONE: u32 = 0;
+/// `Node::lane`: in the queue that all Ps share.
+pub(super) const GLOBAL: u32 = 1;
+/// `Node::lane` of P 0.
+pub(super) const FIRST_LOCAL: u32 = 2;
+
+/// Sequence numbers start in the middle, so that there is room in front.
+const MIDDLE: u64 = 1 << 63;
+
+type Place = (u64, u64);
+
+/// A queue of tasks, sorted by key, and by arrival among equals.
+struct Queue {
+    next: Option<Task>,
+    sorted: BTreeMap<Place, Task>,
+    front: u64,
+    back: u64,
+    closed: bool,
+}
+
+/// A queue under its lock.
+#[repr(align(128))]
+pub(super) struct Lane {
+    id: u32,
+    queue: Lock<Queue>,
+    /// Written under the lock, read by anybody.
+    len: AtomicUsize,
+}
+
+/// The lane was closed; the task is with the caller.
+pub(super) struct Closed(pub(super) Task);
+
+impl Lane {
+    pub(super) fn new(id: u32) -> Lane {
+        let queue = Queue { next: None, sorted: BTreeMap::new(), front: MIDDLE, back: MIDDLE, closed: false };
+        Lane { id, queue: Lock::new(queue), len: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Relaxed)
+    }
+
+    fn change<R>(&self, f: impl FnOnce(&mut Queue) -> R) -> R {
+        let mut queue = self.queue.lock();
+        let result = f(&mut queue);
+        self.len.store(queue.sorted.len() + usize::from(queue.next.is_some()), Relaxed);
+        result
+    }
+
+    /// Adds a task at the place that `place` names.
+    fn add(&self, task: Task, place: impl FnOnce(&mut Queue) -> Place) -> Result<(), Closed> {
+        self.change(|queue| {
+            if queue.closed {
+                return Err(Closed(task));
+            }
+            let place = place(queue);
+            self.put(queue, task, place);
+            Ok(())
+        })
+    }
+
+    fn put(&self, queue: &mut Queue, task: Task, place: Place) {
+        let node = task.node();
+        node.lane.store(self.id, Relaxed);
+        node.key.store(place.0, Relaxed);
+        node.seq.store(place.1, Relaxed);
+        let before = queue.sorted.insert(place, task);
+        debug_assert!(before.is_none());
+    }
+
+    pub(super) fn push(&self, task: Task, key: u64) -> Result<(), Closed> {
+        self.add(task, |queue| (key, queue.last_number()))
+    }
+
+    pub(super) fn push_back(&self, task: Task) -> Result<(), Closed> {
+        self.add(task, Queue::behind)
+    }
+
+    pub(super) fn push_front(&self, task: Task) -> Result<(), Closed> {
+        self.add(task, |queue| {
+            let key = queue.sorted.first_key_value().map_or(0, |((key, _), _)| *key);
+            (key, queue.first_number())
+        })
+    }
+
+    /// Puts a task next in line; who was next goes to the back.
+    pub(super) fn push_next(&self, task: Task) -> Result<(), Closed> {
+        self.change(|queue| {
+            if queue.closed {
+                return Err(Closed(task));
+            }
+            task.node().lane.store(IN_NONE, Relaxed);
+            if let Some(displaced) = queue.next.replace(task) {
+                let place = queue.behind();
+                self.put(queue, displaced, place);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn pop_next(&self) -> Option<Task> {
+        match self.len() {
+            0 => None,
+            _ => self.change(|queue| queue.next.take()),
+        }
+    }
+
+    /// The slice is over: who was to go next without one of its own has to queue up.
+    pub(super) fn demote_next(&self) {
+        self.change(|queue| {
+            if let Some(next) = queue.next.take() {
+                let place = queue.behind();
+                self.put(queue, next, place);
+            }
+        });
+    }
+
+    /// The one with the smallest key; who is next in line comes before.
+    pub(super) fn pop_front(&self) -> Option<Task> {
+        self.pop(|queue| queue.next.take().or_else(|| queue.sorted.pop_first().map(|(_, task)| task)))
+    }
+
+    pub(super) fn pop_back(&self) -> Option<Task> {
+        self.pop(|queue| queue.sorted.pop_last().map(|(_, task)| task).or_else(|| queue.next.take()))
+    }
+
+    /// The first one in order that is `wanted`.
+    pub(super) fn pop_where(&self, mut wanted: impl FnMut(&TaskInfo) -> bool) -> Option<Task> {
+        self.pop(|queue| {
+            if queue.next.as_ref().is_some_and(|task| wanted(&task.info())) {
+                return queue.next.take();
+            }
+            let place = queue.sorted.iter().find(|(_, task)| wanted(&task.info())).map(|(place, _)| *place)?;
+            queue.sorted.remove(&place)
+        })
+    }
+
+    fn pop(&self, take: impl FnOnce(&mut Queue) -> Option<Task>) -> Option<Task> {
+        if self.len() == 0 {
+            return None;
+        }
+        let task = self.change(take)?;
+        task.node().lane.store(IN_NONE, Relaxed);
+        Some(task)
+    }
+
+    pub(super) fn first_key(&self) -> Option<u64> {
+        match self.len() {
+            0 => None,
+            _ => self.queue.lock().sorted.first_key_value().map(|((key, _), _)| *key),
+        }
+    }
+
+    /// Shows them in their order.
+    pub(super) fn for_each(&self, mut f: impl FnMut(&TaskInfo)) {
+        let queue = self.queue.lock();
+        queue.next.iter().chain(queue.sorted.values()).for_each(|task| f(&task.info()));
+    }
+
+    /// Shows at most `n` tasks, going on behind `cursor`, which is moved.
+    pub(super) fn for_some(&self, cursor: &mut Place, n: usize, mut f: impl FnMut(&Task)) {
+        let queue = self.queue.lock();
+        let mut last = None;
+        for (place, task) in queue.sorted.range((Bound::Excluded(*cursor), Bound::Unbounded)).take(n) {
+            f(task);
+            last = Some(*place);
+        }
+        *cursor = last.unwrap_or((0, 0));
+    }
+
+    /// Takes out the task of that node, if it lies here.
+    pub(super) fn remove(&self, node: &super::task::Node) -> Option<Task> {
+        self.pop(|queue| {
+            if node.lane.load(Relaxed) != self.id {
+                return None;
+            }
+            let place = (node.key.load(Relaxed), node.seq.load(Relaxed));
+            if !queue.sorted.get(&place).is_some_and(|task| std::ptr::eq(task.node(), node)) {
+                return None;
+            }
+            queue.sorted.remove(&place)
+        })
+    }
+
+    /// Nothing goes in any more.
+    pub(super) fn close(&self) {
+        self.queue.lock().closed = true;
+    }
+}
+
+impl Queue {
+    fn last_number(&mut self) -> u64 {
+        self.back += 1;
+        self.back
+    }
+
+    fn first_number(&mut self) -> u64 {
+        self.front -= 1;
+        self.front
+    }
+
+    /// The place behind all others.
+    fn behind(&mut self) -> Place {
+        let key = self.sorted.last_key_value().map_or(0, |((key, _), _)| *key);
+        (key, self.last_number())
+    }
+}

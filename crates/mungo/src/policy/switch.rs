@@ -1,0 +1,314 @@
+//! Which policy is in force, and how it is replaced while goroutines run.
+//!
+//! The old policy's queues are closed and emptied into the runtime's global queue; whoever is in the middle of a call
+//! finds them closed, and its task goes the same way. What the old policy keeps elsewhere is revoked by going over all
+//! goroutines: its tasks are void from then on. So nothing is lost and nothing runs twice, whatever it did.
+
+use super::engine::Engine;
+use super::hooks;
+use super::stats::Stats;
+use super::{DefaultPolicy, Scheduler};
+use crate::lock::Lock;
+use crate::runtime::with_current;
+use crate::sched::g::GPtr;
+use crate::sched::global::GList;
+use crate::sched::p::POLICY;
+use crate::sched::runq::RunQueue;
+use crate::sched::shared::Shared;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, Release, SeqCst},
+};
+
+/// A policy, whichever it is.
+///
+/// ```
+/// use mungo::policy::{Fifo, Policy};
+///
+/// let policy: Policy = Fifo::new().into();
+/// assert_eq!(policy.name(), "fifo");
+/// ```
+#[derive(Clone)]
+pub struct Policy(Arc<dyn Scheduler>);
+
+impl Policy {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The policy itself.
+    pub fn as_scheduler(&self) -> &dyn Scheduler {
+        &*self.0
+    }
+}
+
+impl<S: Scheduler> From<S> for Policy {
+    fn from(scheduler: S) -> Policy {
+        Policy(Arc::new(scheduler))
+    }
+}
+
+impl From<Arc<dyn Scheduler>> for Policy {
+    fn from(scheduler: Arc<dyn Scheduler>) -> Policy {
+        Policy(scheduler)
+    }
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Policy").field(&self.name()).finish()
+    }
+}
+
+/// A runtime's policy.
+pub(crate) struct Slot {
+    /// Whether there is an engine. Written under the lock.
+    active: AtomicBool,
+    /// Ranks are, or were, in use. Never goes back.
+    ranks: AtomicBool,
+    /// Changes with the policy. Written under the lock.
+    pub(super) epoch: AtomicU32,
+    /// Goroutines in the hands of a policy.
+    pub(crate) queued: AtomicUsize,
+    pub(super) dropped: AtomicU64,
+    replaced: AtomicU64,
+    current: Lock<Current>,
+}
+
+struct Current {
+    /// `None`: the one that is built in.
+    policy: Option<Policy>,
+    engine: Option<Arc<Engine>>,
+    /// Engines that may be freed, by somebody who may run foreign code.
+    buried: Vec<Arc<Engine>>,
+    last_fault: Option<String>,
+}
+
+impl Slot {
+    pub(crate) fn new() -> Slot {
+        Slot {
+            active: AtomicBool::new(false),
+            ranks: AtomicBool::new(false),
+            epoch: AtomicU32::new(0),
+            queued: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
+            current: Lock::new(Current { policy: None, engine: None, buried: Vec::new(), last_fault: None }),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn uses_ranks(&self) -> bool {
+        self.ranks.load(Relaxed)
+    }
+
+    pub(crate) fn note_ranks(&self) {
+        if !self.uses_ranks() {
+            self.ranks.store(true, Relaxed);
+            super::inherit::switch_on();
+        }
+    }
+
+    /// Whether policies have goroutines to run.
+    pub(crate) fn has_work(&self) -> bool {
+        // ORDERING: SeqCst: the looker's half of the idle protocol; see `Engine::submit`.
+        self.queued.load(SeqCst) != 0
+    }
+
+    /// The engine, and since when.
+    pub(super) fn current(&self) -> (u32, Option<Arc<Engine>>) {
+        let current = self.current.lock();
+        (self.epoch.load(Relaxed), current.engine.clone())
+    }
+
+    /// The last user of an engine may be a worker, which must not run foreign destructors.
+    pub(super) fn bury(&self, engine: Arc<Engine>) {
+        self.current.lock().buried.push(engine);
+    }
+
+    /// Monitor: frees engines that nobody uses.
+    pub(crate) fn free_buried(&self) {
+        if self.uses_ranks() {
+            let buried = std::mem::take(&mut self.current.lock().buried);
+            drop(buried);
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        self.current.lock().policy.clone().unwrap_or_else(|| DefaultPolicy::new().into())
+    }
+}
+
+/// Puts a policy in force. Returns what must be dropped outside of the runtime.
+#[must_use = "drop it outside of the runtime"]
+pub(crate) fn install(shared: &Shared, policy: Policy) -> impl Sized + use<> {
+    let engine = (!policy.as_scheduler().is_built_in()).then(|| Arc::new(Engine::new(policy.clone())));
+    exchange(shared, Some(policy), engine, None)
+}
+
+/// `only`: if this is still the engine.
+fn exchange(
+    shared: &Shared,
+    policy: Option<Policy>,
+    engine: Option<Arc<Engine>>,
+    only: Option<&Engine>,
+) -> Option<(Option<Policy>, Option<Arc<Engine>>, Vec<Arc<Engine>>)> {
+    let slot = &shared.policy;
+    slot.note_ranks();
+    let active = engine.is_some();
+    let mut current = slot.current.lock();
+    if let Some(only) = only
+        && !current.engine.as_ref().is_some_and(|engine| std::ptr::eq(&raw const **engine, only))
+    {
+        return None;
+    }
+    let old_policy = std::mem::replace(&mut current.policy, policy);
+    let old_engine = std::mem::replace(&mut current.engine, engine);
+    let buried = std::mem::take(&mut current.buried);
+    slot.active.store(active, Relaxed);
+    // ORDERING: Release: pairs with `engine_of`; the rest is under the lock.
+    slot.epoch.fetch_add(1, Release);
+    shared.flag_policy(active);
+    drop(current);
+    if let Some(old) = &old_engine {
+        old.evacuate(shared);
+    }
+    if active {
+        empty_rings(shared);
+    }
+    for _ in 0..shared.procs() {
+        shared.wake_one();
+    }
+    Some((old_policy, old_engine, buried))
+}
+
+impl Engine {
+    /// Everything that the policy has goes back to the runtime.
+    fn evacuate(&self, shared: &Shared) {
+        self.lanes.iter().chain([&self.global]).for_each(|lane| lane.close());
+        self.empty_queues();
+        if !shared.policy.has_work() {
+            return;
+        }
+        // In its own drawers, or in the hands of somebody who is in the middle of a call.
+        shared.for_each_g(|g| {
+            if g.policy.revoke(self.generation) {
+                hooks::return_to_runtime(g.into());
+            }
+        });
+    }
+}
+
+/// What the built-in policy queued at Ps is for all.
+fn empty_rings(shared: &Shared) {
+    let mut moved = GList::new();
+    let hold = RunQueue::new();
+    for p in shared.all_ps() {
+        while let Some(g) = p.runq.steal_into(&hold, true) {
+            let rest = std::iter::from_fn(|| hold.pop().map(|(g, _)| g));
+            for g in std::iter::once(g).chain(rest) {
+                moved.push(GPtr::new(g).expect("queues hold no null"));
+            }
+        }
+    }
+    shared.push_global(moved);
+}
+
+impl Shared {
+    /// Tells all Ps whether a policy decides for them.
+    fn flag_policy(&self, active: bool) {
+        let _synced = self.synced.lock(); // against new Ps
+        for p in self.all_ps() {
+            match active {
+                true => p.flags.fetch_or(POLICY, Relaxed),
+                false => p.flags.fetch_and(!POLICY, Relaxed),
+            };
+        }
+    }
+}
+
+/// The policy did something that it must not do: the default one takes over.
+#[cold]
+pub(super) fn replace_faulty(shared: &Shared, engine: &Engine, what: &str) {
+    let Some((policy, old, buried)) = exchange(shared, None, None, Some(engine)) else { return };
+    let name = policy.as_ref().map_or("?", Policy::name);
+    let text = format!("mungo: the scheduling policy '{name}' is replaced by the default one: {what}\n");
+    shared.policy.replaced.fetch_add(1, Relaxed);
+    {
+        let mut current = shared.policy.current.lock();
+        current.last_fault = Some(format!("{name}: {what}"));
+        current.buried.extend(old.into_iter().chain(buried));
+    }
+    // Not by `eprintln!`: its lock may be held by a goroutine that waits for this P.
+    // SAFETY: the text is alive.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// Changes the policy of this runtime, also while goroutines run: those that wait move over.
+///
+/// "This runtime" is the calling goroutine's, on a plain thread the default one.
+///
+/// ```
+/// use mungo::policy::{self, Fifo};
+///
+/// let original = mungo::get_scheduler();
+/// mungo::set_scheduler(Fifo::new());
+/// assert_eq!(mungo::get_scheduler().name(), "fifo");
+/// mungo::set_scheduler(policy::by_name("priority:age=5ms")?);
+/// mungo::set_scheduler(original);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn set_scheduler(policy: impl Into<Policy>) {
+    let policy = policy.into();
+    let old = with_current(|shared| install(shared, policy));
+    drop(old); // foreign destructors, outside of the runtime
+}
+
+/// The policy of this runtime.
+///
+/// ```
+/// assert_eq!(mungo::get_scheduler().name(), "default");
+/// ```
+pub fn get_scheduler() -> Policy {
+    with_current(|shared| shared.policy.policy())
+}
+
+/// What the policy of this runtime did so far. See also [`Runtime::policy_stats`](crate::Runtime::policy_stats).
+///
+/// ```
+/// assert_eq!(mungo::policy::stats().policy, "default");
+/// ```
+pub fn stats() -> Stats {
+    with_current(stats_of)
+}
+
+pub(crate) fn stats_of(shared: &Shared) -> Stats {
+    let slot = &shared.policy;
+    let (policy, engine, last_fault) = {
+        let current = slot.current.lock();
+        (current.policy.clone(), current.engine.clone(), current.last_fault.clone())
+    };
+    let mut stats = Stats {
+        policy: policy.as_ref().map_or("default", Policy::name).to_owned(),
+        queued: slot.queued.load(Relaxed) as u64,
+        dropped_tasks: slot.dropped.load(Relaxed),
+        replaced: slot.replaced.load(Relaxed),
+        last_fault,
+        ..Stats::default()
+    };
+    if let Some(engine) = engine {
+        stats.global_queue = engine.global.len() as u64;
+        stats.wait = engine.counters.wait.summary();
+        let procs = shared.all_ps().count();
+        let rows = engine.counters.procs.iter().zip(&engine.lanes).take(procs);
+        stats.per_proc = rows.map(|(counters, lane)| counters.read(lane.len())).collect();
+    }
+    stats
+}
