@@ -20,5 +20,5 @@ pub(crate) fn workloads(out: &Out) -> Result<()> {
 /// `mungo policies`.
 pub(crate) fn policies(out: &Out) -> Result<()> {
     let all = policy::all();
-    list(out, all.iter().map(|p| (p.name, p.about)))
+    list(out, all.iter().map(|(name, about)| (name.as_str(), *about)))
 }

@@ -1,22 +1,28 @@
 //! Scheduling policies by name.
 
 use crate::error::{Error, Result};
-use crate::names;
-use mungo::Runtime;
+use mungo::policy::by_name;
+use mungo::{Runtime, policy};
 
-/// A policy that can be chosen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
+/// A line about each policy that comes with the runtime.
+fn about(name: &str) -> &'static str {
+    match name {
+        "default" => "Go's: a queue a processor, stealing, the global queue each 61 ticks; best throughput",
+        "fifo" => "first come, first served on each processor; nobody overtakes",
+        "lifo" => "last come, first served; warm caches, unfair",
+        "work_stealing" => "prefers stealing to the global queue; for fork and join",
+        "priority" => "urgent goroutines displace others at once; ageing, so that nobody starves",
+        "deadline" => "earliest deadline first; admits periodic work only as far as there is room",
+        "fair" => "CPU time by weight, as Linux's EEVDF divides it",
+        "numa" => "steals from near memory nodes first; the default where there is one node",
+        "chaos" => "seeded random order, delays and steals, to shake out races in tests",
+        _ => "",
+    }
 }
 
-/// All of them.
-pub(crate) fn all() -> Vec<Known> {
-    vec![Known {
-        name: "default",
-        about: "Go's: local queues, a look at the global one each 61 ticks, stealing",
-    }]
+/// All of them, with a line each.
+pub(crate) fn all() -> Vec<(String, &'static str)> {
+    policy::names().into_iter().map(|name| (name.clone(), about(&name))).collect()
 }
 
 /// A policy as it was asked for: `name` or `name:key=value,...`.
@@ -27,14 +33,10 @@ pub(crate) struct Policy {
 
 impl Policy {
     /// # Errors
-    /// If there is none of that name.
+    /// If there is none of that name, or it has no such option; names the closest one.
     pub(crate) fn parse(spec: &str) -> Result<Policy> {
-        let name = spec.split(':').next().unwrap_or_default();
-        let known = all();
-        match known.iter().any(|k| k.name == name) {
-            true => Ok(Policy { spec: spec.to_owned() }),
-            false => Err(names::unknown("policy", name, known.iter().map(|k| k.name))),
-        }
+        by_name(spec).map_err(|e| Error::Usage(e.to_string()))?;
+        Ok(Policy { spec: spec.to_owned() })
     }
 
     pub(crate) fn spec(&self) -> &str {
@@ -43,11 +45,22 @@ impl Policy {
 
     /// A fresh runtime under this policy, with `procs` processors or as many as the machine says.
     pub(crate) fn runtime(&self, procs: Option<usize>) -> Result<Runtime> {
-        let builder = Runtime::builder();
+        let failed = |e| Error::Failed(format!("cannot start a runtime under '{}': {e}", self.spec));
+        let builder = Runtime::builder().scheduler(by_name(&self.spec).map_err(failed)?);
         let builder = match procs {
             Some(n) => builder.procs(n),
             None => builder,
         };
-        builder.build().map_err(|e| Error::Failed(format!("cannot start a runtime under '{}': {e}", self.spec)))
+        builder.build().map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_policy_is_described() {
+        for (name, about) in super::all() {
+            assert!(!about.is_empty(), "{name}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::stats::Times;
 use crate::workloads::{Class, Outcome};
 use mungo::Metrics;
+use mungo::policy::Stats;
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ fn figure(label: &str, unit: &'static str, better: Better, value: f64) -> Figure
 }
 
 /// All figures of one repeat.
-pub(crate) fn figures(outcome: &Outcome, before: &Metrics, after: &Metrics) -> Vec<Figure> {
+pub(crate) fn figures(outcome: &Outcome, before: &Metrics, after: &Metrics, stats: &Stats) -> Vec<Figure> {
     let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
     let mut all = vec![figure("throughput", "1/s", Better::More, outcome.completed as f64 / seconds)];
     for class in &outcome.classes {
@@ -43,7 +44,7 @@ pub(crate) fn figures(outcome: &Outcome, before: &Metrics, after: &Metrics) -> V
     if outcome.cut_off > 0 {
         all.push(figure("cut off", "", Better::Less, outcome.cut_off as f64));
     }
-    all.extend(counter_figures(before, after, outcome.completed));
+    all.extend(counter_figures(before, after, stats, outcome.completed));
     all
 }
 
@@ -64,7 +65,7 @@ fn class_figures(class: &Class) -> Vec<Figure> {
 }
 
 /// What the scheduler did, for each completed operation.
-fn counter_figures(before: &Metrics, after: &Metrics, completed: u64) -> Vec<Figure> {
+fn counter_figures(before: &Metrics, after: &Metrics, stats: &Stats, completed: u64) -> Vec<Figure> {
     let sum = |of: fn(&mungo::ProcMetrics) -> u64| {
         let total = |m: &Metrics| m.per_proc.iter().map(of).sum::<u64>();
         total(after).saturating_sub(total(before)) as f64
@@ -72,7 +73,8 @@ fn counter_figures(before: &Metrics, after: &Metrics, completed: u64) -> Vec<Fig
     let per_op = |label: &str, n: f64| figure(label, "/op", Better::Neither, n / completed.max(1) as f64);
     vec![
         per_op("switches", sum(|p| p.switches)),
-        figure("steals", "", Better::Neither, sum(|p| p.steals)),
+        // Policies but the default count their steals themselves.
+        figure("steals", "", Better::Neither, sum(|p| p.steals) + stats.sum(|p| p.steals_won) as f64),
         figure("preemptions", "", Better::Neither, sum(|p| p.preemptions)),
         figure("retakes", "", Better::Neither, sum(|p| p.retakes)),
     ]

@@ -200,8 +200,17 @@ fn repeat(
 ) -> Result<Repeat> {
     let before = runtime.metrics();
     let procs = runtime.info().procs;
-    let outcome = runtime.run(|| workload.run(&Setting::start(seed, procs, length, interrupt)));
-    let figures = metrics::figures(&outcome, &before, &runtime.metrics());
+    let run = || (workload.run(&Setting::start(seed, procs, length, interrupt)), mungo::policy::stats());
+    let (outcome, stats) = runtime.run(run);
+    let outcome = outcome?;
+    if stats.replaced > 0 {
+        let why = stats.last_fault.unwrap_or_default();
+        return Err(Error::Failed(format!(
+            "{}: the policy was replaced by the default: {why}",
+            workload.name()
+        )));
+    }
+    let figures = metrics::figures(&outcome, &before, &runtime.metrics(), &stats);
     runtime.shutdown(SHUTDOWN).map_err(|e| Error::Failed(format!("{} did not end: {e}", workload.name())))?;
     Ok(Repeat { round, seed, outcome, figures })
 }

@@ -2,6 +2,7 @@
 
 use super::open_loop::{Kind, serve};
 use super::{Outcome, Setting, Workload};
+use crate::error::Result;
 use std::time::Duration;
 
 const KINDS: [Kind; 2] = [
@@ -23,7 +24,7 @@ impl Workload for Bimodal {
         "requests at random times, 99.5 % short (20 us), 0.5 % long (2 ms); processors 50 % busy"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
-        serve(&KINDS, LOAD, setting)
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
+        Ok(serve(&KINDS, LOAD, setting))
     }
 }

@@ -1,6 +1,7 @@
 //! Goroutines that block their threads, half of them without a word, beside goroutines that compute.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams, gather};
+use crate::error::Result;
 use crate::rng::Rng;
 use crate::stats::Times;
 use crate::work::compute;
@@ -56,7 +57,7 @@ impl Workload for Blocking {
         "8 goroutines a processor block their threads for 0.5 to 10 ms, half of them unannounced; one a processor computes"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let callers = (CALLERS * setting.procs) as u64;
         let (calls, chunks) = mungo::scope(|s| {
             let chunks = s.spawn(|| gather(0..setting.procs, |_| chunks(setting)));
@@ -68,6 +69,6 @@ impl Workload for Blocking {
         let outcome = Outcome::all_done(setting, calls.len() + chunks.len(), naps);
         let call = Class { name: "call", wait: Some(calls), ..Class::default() };
         let chunk = Class { name: "chunk", wait: Some(chunks), ..Class::default() };
-        Outcome { classes: vec![call, chunk], ..outcome }
+        Ok(Outcome { classes: vec![call, chunk], ..outcome })
     }
 }

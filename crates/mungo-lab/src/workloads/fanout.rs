@@ -1,6 +1,7 @@
 //! Scatter and gather: one goroutine hands a batch of jobs to workers and waits for all answers, again and again.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams, gather, merged};
+use crate::error::Result;
 use crate::rng::Rng;
 use crate::stats::{Times, jain};
 use crate::work::compute_ns;
@@ -28,7 +29,7 @@ impl Workload for FanOut {
         "batches of 64 jobs (10 us on average) go to 4 workers a processor; a batch waits for its last job"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let (jobs, to_do) = chan::bounded::<(u64, Instant)>(BATCH);
         let (answers, done) = chan::bounded::<()>(BATCH);
         let work = |_| {
@@ -62,6 +63,6 @@ impl Workload for FanOut {
         let outcome = Outcome::all_done(setting, batches.len() * BATCH as u64, print);
         let job = Class { name: "job", wait: Some(merged(&waits)), ..Class::default() };
         let batch = Class { name: "batch", latency: Some(batches), ..Class::default() };
-        Outcome { classes: vec![job, batch], fairness: jain(&counts), ..outcome }
+        Ok(Outcome { classes: vec![job, batch], fairness: jain(&counts), ..outcome })
     }
 }

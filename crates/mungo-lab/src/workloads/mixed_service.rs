@@ -2,6 +2,7 @@
 
 use super::open_loop::{Kind, serve};
 use super::{Outcome, Setting, Workload};
+use crate::error::Result;
 use std::time::Duration;
 
 const KINDS: [Kind; 2] = [
@@ -23,7 +24,7 @@ impl Workload for MixedService {
         "requests at random times, 80 % light (50 us), 20 % heavy (4 ms); processors 60 % busy"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
-        serve(&KINDS, LOAD, setting)
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
+        Ok(serve(&KINDS, LOAD, setting))
     }
 }

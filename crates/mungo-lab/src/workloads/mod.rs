@@ -2,6 +2,7 @@
 
 mod bimodal;
 mod blocking;
+mod echo;
 mod fanout;
 mod mixed_service;
 mod open_loop;
@@ -12,6 +13,7 @@ mod skynet;
 mod spawn_storm;
 mod timers;
 
+use crate::error::Result;
 use crate::interrupt::Interrupt;
 use crate::names;
 use crate::rng::{Rng, fingerprint};
@@ -27,11 +29,14 @@ pub(crate) trait Workload: Sync {
 
     /// Called on a goroutine of the runtime under test; returns when all goroutines of the load have ended, soon after
     /// the time is over.
-    fn run(&self, setting: &Setting) -> Outcome;
+    ///
+    /// # Errors
+    /// If the machine or the policy does not let it run.
+    fn run(&self, setting: &Setting) -> Result<Outcome>;
 }
 
 /// All workloads.
-pub(crate) static ALL: [&dyn Workload; 10] = [
+pub(crate) static ALL: [&dyn Workload; 11] = [
     &pingpong::PingPong,
     &fanout::FanOut,
     &pipeline::Pipeline,
@@ -42,11 +47,12 @@ pub(crate) static ALL: [&dyn Workload; 10] = [
     &bimodal::Bimodal,
     &blocking::Blocking,
     &timers::Timers,
+    &echo::Echo,
 ];
 
 /// # Errors
 /// If there is none of that name.
-pub(crate) fn find(name: &str) -> crate::error::Result<&'static dyn Workload> {
+pub(crate) fn find(name: &str) -> Result<&'static dyn Workload> {
     let found = ALL.iter().find(|w| w.name() == name);
     found.copied().ok_or_else(|| names::unknown("workload", name, ALL.iter().map(|w| w.name())))
 }
@@ -170,7 +176,7 @@ mod tests {
             let setting = Setting::start(seed, 2, Duration::from_millis(60), &Interrupt::default());
             workload.run(&setting)
         };
-        let outcome = runtime.run(run);
+        let outcome = runtime.run(run).expect("it runs here");
         runtime.shutdown(Duration::from_secs(60)).expect("a workload leaves no goroutines behind");
         outcome
     }
@@ -199,7 +205,7 @@ mod tests {
         for workload in ALL {
             let interrupt = Interrupt::set_for_test();
             let setting = Setting::start(1, 2, Duration::from_secs(3600), &interrupt);
-            runtime.run(|| workload.run(&setting));
+            runtime.run(|| workload.run(&setting)).expect("it runs here");
         }
     }
 

@@ -1,9 +1,13 @@
 //! Periodic tasks with deadlines among goroutines that never stop computing.
 
 use super::{Class, Outcome, Setting, Workload};
+use crate::error::{Error, Result};
 use crate::rng::{Rng, fingerprint};
 use crate::stats::{Times, jain};
 use crate::work::{compute, compute_ns};
+use mungo::policy::Priority;
+use mungo::{Builder, Scope, ScopedJoinHandle};
+use std::io;
 use std::time::Duration;
 
 /// Periods of the tasks. Each must be done before its next period begins.
@@ -61,6 +65,17 @@ fn periods(task: &Task, setting: &Setting) -> Log {
     log
 }
 
+/// Starts a task, and tells policies that ask what it is: urgent, periodic, of limited work.
+fn start<'scope>(
+    task: &'scope Task,
+    setting: &'scope Setting,
+    scope: &'scope Scope<'scope, '_>,
+) -> io::Result<ScopedJoinHandle<'scope, Log>> {
+    let most = task.period / PART * 2;
+    let builder = Builder::new().priority(Priority::HIGH).period_budget(task.period, most);
+    builder.spawn_scoped(scope, move || periods(task, setting))
+}
+
 /// Computes until the time is over; how much.
 fn hog(setting: &Setting) -> f64 {
     let mut rounds = 0.0;
@@ -80,14 +95,17 @@ impl Workload for Periodic {
         "6 periodic tasks a processor (5, 10, 20 ms; deadline = period) among 2 hogs a processor that never stop"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let plan = plan(setting);
         let (logs, hogs) = mungo::scope(|s| {
             let hogs: Vec<_> = (0..HOGS * setting.procs).map(|_| s.spawn(|| hog(setting))).collect();
-            let tasks: Vec<_> = plan.iter().map(|task| s.spawn(|| periods(task, setting))).collect();
-            let logs: Vec<Log> = tasks.into_iter().map(|t| t.join().expect("a task does not panic")).collect();
+            let tasks: Vec<_> = plan.iter().map(|task| start(task, setting, s)).collect();
+            let end =
+                |task: io::Result<ScopedJoinHandle<'_, Log>>| Ok(task?.join().expect("a task does not panic"));
+            let logs: io::Result<Vec<Log>> = tasks.into_iter().map(end).collect();
             (logs, hogs.into_iter().map(|h| h.join().expect("a hog does not panic")).collect::<Vec<f64>>())
         });
+        let logs = logs.map_err(|e| Error::Failed(format!("the policy refused a periodic task: {e}")))?;
         let generated: u64 = plan.iter().map(|t| t.work.len() as u64).sum();
         let (mut class, mut missed) = (Class { name: "period", ..Class::default() }, 0);
         for log in &logs {
@@ -98,7 +116,7 @@ impl Workload for Periodic {
         let completed = class.latency.as_ref().map_or(0, Times::len);
         class.deadlines = Some((completed, missed));
         let numbers = plan.iter().flat_map(|t| t.work.iter().copied().chain([t.offset.as_nanos() as u64]));
-        Outcome {
+        Ok(Outcome {
             generated,
             completed,
             cut_off: generated - completed,
@@ -106,6 +124,6 @@ impl Workload for Periodic {
             elapsed: setting.elapsed(),
             classes: vec![class],
             fairness: jain(&hogs),
-        }
+        })
     }
 }

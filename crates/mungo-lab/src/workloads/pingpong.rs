@@ -1,6 +1,7 @@
 //! Pairs of goroutines that play ping-pong over unbuffered channels: the cost of a hand-over, and who gets to play.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams, gather, merged};
+use crate::error::Result;
 use crate::rng::{Rng, mix};
 use crate::stats::{Times, jain};
 use mungo::chan;
@@ -50,7 +51,7 @@ impl Workload for PingPong {
         "4 pairs of goroutines a processor exchange numbers over unbuffered channels"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let pairs = (PAIRS * setting.procs) as u64;
         let games = gather(0..pairs, |pair| play(pair, setting));
         let counts: Vec<f64> = games.iter().map(|(_, trips)| trips.len() as f64).collect();
@@ -59,6 +60,6 @@ impl Workload for PingPong {
         let outcome = Outcome::all_done(setting, trips.len(), balls);
         let wait = merged(games.iter().map(|g| &g.0));
         let class = Class { name: "round trip", wait: Some(wait), latency: Some(trips), deadlines: None };
-        Outcome { classes: vec![class], fairness: jain(&counts), ..outcome }
+        Ok(Outcome { classes: vec![class], fairness: jain(&counts), ..outcome })
     }
 }

@@ -1,6 +1,7 @@
 //! A pipeline: stages of unequal cost with small buffers in between.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams};
+use crate::error::Result;
 use crate::rng::Rng;
 use crate::stats::Times;
 use crate::work::compute_ns;
@@ -36,7 +37,7 @@ impl Workload for Pipeline {
         "items pass 5 stages of 1 to 4 us, 16 places between two; all that enter come out"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let (waits, latencies) = mungo::scope(|s| {
             let (source, mut input) = chan::bounded::<Item>(BUFFER);
             s.spawn(move || {
@@ -69,6 +70,6 @@ impl Workload for Pipeline {
         let print = fingerprint_of_streams(setting.seed, 1, Rng::next);
         let outcome = Outcome::all_done(setting, latencies.len(), print);
         let class = Class { name: "item", wait: Some(waits), latency: Some(latencies), deadlines: None };
-        Outcome { classes: vec![class], ..outcome }
+        Ok(Outcome { classes: vec![class], ..outcome })
     }
 }

@@ -1,6 +1,7 @@
 //! The skynet benchmark: a tree of goroutines, ten children each; sums travel to the root through channels.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams};
+use crate::error::Result;
 use crate::goroutines::sky;
 use crate::rng::Rng;
 use crate::stats::Times;
@@ -26,7 +27,7 @@ impl Workload for Skynet {
         "trees of 11,111 goroutines, ten children each, sum up 10,000 numbers through channels"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let mut rng = Rng::new(setting.seed, 0);
         let mut trees = Times::default();
         while !setting.over() {
@@ -39,6 +40,9 @@ impl Workload for Skynet {
         }
         let print = fingerprint_of_streams(setting.seed, 1, first);
         let outcome = Outcome::all_done(setting, trees.len() * LEAVES, print);
-        Outcome { classes: vec![Class { name: "tree", latency: Some(trees), ..Class::default() }], ..outcome }
+        Ok(Outcome {
+            classes: vec![Class { name: "tree", latency: Some(trees), ..Class::default() }],
+            ..outcome
+        })
     }
 }

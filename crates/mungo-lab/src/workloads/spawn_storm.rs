@@ -1,6 +1,7 @@
 //! Bursts of short-lived goroutines from several places at once.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams, gather, merged};
+use crate::error::Result;
 use crate::rng::{Rng, fingerprint};
 use crate::stats::{Times, jain};
 use crate::work::compute_ns;
@@ -41,7 +42,7 @@ impl Workload for SpawnStorm {
         "2 goroutines a processor spawn bursts of 16 to 256 short ones (0.2 to 4 us) and wait for them"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let places = 2 * setting.procs as u64;
         let storms = gather(0..places, |place| storm(place, setting));
         let counts: Vec<f64> = storms.iter().map(|(_, lives)| lives.len() as f64).collect();
@@ -51,6 +52,6 @@ impl Workload for SpawnStorm {
         let outcome = Outcome::all_done(setting, lives.len(), bursts);
         let wait = merged(storms.iter().map(|s| &s.0));
         let class = Class { name: "goroutine", wait: Some(wait), latency: Some(lives), deadlines: None };
-        Outcome { classes: vec![class], fairness: jain(&counts), ..outcome }
+        Ok(Outcome { classes: vec![class], fairness: jain(&counts), ..outcome })
     }
 }

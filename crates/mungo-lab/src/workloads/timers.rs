@@ -1,6 +1,7 @@
 //! Thousands of goroutines that sleep: how late do they wake up?
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams, gather};
+use crate::error::Result;
 use crate::rng::Rng;
 use crate::stats::Times;
 use std::time::{Duration, Instant};
@@ -37,11 +38,11 @@ impl Workload for Timers {
         "1000 goroutines a processor sleep 1 to 100 ms, again and again; wait = lateness"
     }
 
-    fn run(&self, setting: &Setting) -> Outcome {
+    fn run(&self, setting: &Setting) -> Result<Outcome> {
         let sleepers = (SLEEPERS * setting.procs) as u64;
         let late: Times = gather(0..sleepers, |which| sleep(which, setting)).into_iter().flatten().collect();
         let naps = fingerprint_of_streams(setting.seed, sleepers, nap_us);
         let outcome = Outcome::all_done(setting, late.len(), naps);
-        Outcome { classes: vec![Class { name: "sleep", wait: Some(late), ..Class::default() }], ..outcome }
+        Ok(Outcome { classes: vec![Class { name: "sleep", wait: Some(late), ..Class::default() }], ..outcome })
     }
 }

@@ -35,6 +35,7 @@ fn lists_have_a_line_each() {
         "bimodal",
         "blocking",
         "timers",
+        "echo",
     ] {
         let line = workloads.lines().find(|line| line.split_whitespace().next() == Some(name));
         assert!(line.is_some_and(|line| line.len() > name.len() + 20), "{name} in\n{workloads}");
