@@ -43,3 +43,30 @@ fn a_program_that_fails_or_is_not_there() {
     };
     assert!(fails(&mut mungo(&["run", program]), 1).contains("exit status: 1"));
 }
+
+/// `key=` of a line, as a number.
+fn field(line: &str, key: &str) -> u64 {
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no number after {key}= in {line}"))
+}
+
+#[test]
+fn a_workload_is_traced_if_asked() {
+    let mut command = mungo(&["run", "skynet", "--duration", "150ms", "--procs", "2"]);
+    let output = command.env("MUNGO_DEBUG", "schedtrace=10").output().expect("it starts");
+    let trace = super::text(&output.stderr);
+    if trace.contains("'schedtrace' is not known") {
+        return eprintln!("skipped: the runtime has no schedtrace");
+    }
+    let lines: Vec<&str> = trace.lines().filter(|line| line.starts_with("SCHED ")).collect();
+    assert!(!lines.is_empty(), "{trace}");
+    for line in lines {
+        let (time, rest) = line["SCHED ".len()..].split_once("ms: ").expect("a time");
+        assert!(time.parse::<u64>().is_ok(), "{line}");
+        assert_eq!(field(rest, "gomaxprocs"), 2, "{line}");
+        assert!(field(rest, "idleprocs") <= 2 && field(rest, "threads") >= 1, "{line}");
+        let queues = rest.split_once('[').and_then(|(_, queues)| queues.split_once(']')).expect("queues").0;
+        let queues: Vec<u64> = queues.split_whitespace().map(|n| n.parse().expect("a length")).collect();
+        assert_eq!(queues.len(), 2, "{line}");
+    }
+}
