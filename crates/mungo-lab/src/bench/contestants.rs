@@ -1,5 +1,5 @@
-//! Who takes part: a contestant is a program that prints one number for a case. Each measurement has a process of its own,
-//! so that nobody inherits another one's memory, threads or warm caches.
+//! Who takes part: a contestant is a program that prints one number for a case. Each measurement has a process of its
+//! own, so that nobody inherits another one's memory, threads or warm caches.
 
 use super::{Case, LONGEST_TIMER, Measure, TIMERS, goroutines, tasks, threads};
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ fn built_in(name: &'static str, me: &Path, procs: usize) -> Contestant {
     let what = match name {
         "mungo" => concat!("goroutines, ", env!("CARGO_PKG_VERSION")),
         "threads" => "OS threads, crossbeam-channel, std's locks",
-        _ => "tokio tasks, multi-threaded runtime",
+        _ => "tokio tasks, multi-threaded runtime; unbuffered channels are of capacity 1 there",
     };
     Contestant {
         name,

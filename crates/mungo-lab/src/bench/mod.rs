@@ -103,7 +103,8 @@ pub(crate) fn run(options: &Options, out: &Out, interrupt: &Interrupt) -> Result
         out.line(out.paint(Ink::Faint, format!("  {name:<8} not there: {why}")))?;
     }
     let results = measure(&cases, &contestants, options.repeat, interrupt);
-    out.line(format!("\nmedian (minimum) of {} interleaved runs, each in its own process", results.rounds))?;
+    let how = "each in its own process; x 2 = twice of mungo's";
+    out.line(format!("\nmedian (minimum) of {} interleaved runs, {how}", results.rounds))?;
     out.line(results_table(&cases, &contestants, &results, out))?;
     for note in &results.notes {
         out.line(out.paint(Ink::Faint, format!("  - {note}")))?;
@@ -193,7 +194,7 @@ fn results_table(cases: &[Case], contestants: &[Contestant], results: &Results, 
         let cells = figures.iter().enumerate().map(|(c, figures)| cell(figures, c == 0));
         [name.to_owned(), what.to_owned()].into_iter().chain(cells).collect()
     });
-    table::render(out, head, rows.collect())
+    table::render(out, 2, head, rows.collect())
 }
 
 #[cfg(test)]

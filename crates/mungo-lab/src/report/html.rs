@@ -13,14 +13,14 @@ pub(super) fn render(c: &Comparison) -> String {
     let title = format!("mungo compare: {}", c.workload);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n<style>\n{STYLE}</style>\n<main>\n\
-         <h1>{0}</h1>\n<p>{1}</p>\n",
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n<style>\n{STYLE}</style>\n\
+         <main>\n<h1>{0}</h1>\n<p>{1}</p>\n",
         escape(&title),
         escape(c.about)
     );
-    _ = write!(
+    _ = writeln!(
         page,
-        "<p class=\"faint\">{} procs · {:?} × {} interleaved rounds · seed {} · mungo {} · {}</p>\n",
+        "<p class=\"faint\">{} procs · {:?} × {} interleaved rounds · seed {} · mungo {} · {}</p>",
         c.procs,
         c.duration,
         c.rounds,
@@ -51,7 +51,7 @@ fn legend(page: &mut String, c: &Comparison) {
 
 fn figure(page: &mut String, caption: &str, svg: &str) {
     if !svg.is_empty() {
-        _ = write!(page, "<figure>{svg}<figcaption>{}</figcaption></figure>\n", escape(caption));
+        _ = writeln!(page, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
     }
 }
 
@@ -114,8 +114,8 @@ fn table(page: &mut String, c: &Comparison, rows: &[Row]) {
         }
         *page += "</tr>\n";
     }
-    *page += "</table></div>\n<p class=\"faint\">Mean ± 95 % confidence interval. A figure in green with a star is better \
-              than each of the others by more than the noise (paired t-test over the rounds, Bonferroni).</p>\n";
+    *page += "</table></div>\n<p class=\"faint\">Mean ± 95 % confidence interval. A figure in green with a star is \
+              better than all others by more than the noise: the intervals, and a paired t-test at 99 %.</p>\n";
 }
 
 fn counts(page: &mut String, c: &Comparison) {
@@ -126,9 +126,9 @@ fn counts(page: &mut String, c: &Comparison) {
     repeats.sort_by_key(|(repeat, _)| repeat.round);
     for (repeat, name) in repeats {
         let (o, name) = (&repeat.outcome, escape(name));
-        _ = write!(
+        _ = writeln!(
             page,
-            "<tr><td>{}</td><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+            "<tr><td>{}</td><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             repeat.round, repeat.seed, o.generated, o.completed, o.cut_off
         );
     }

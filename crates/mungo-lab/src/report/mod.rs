@@ -117,6 +117,6 @@ pub(crate) fn figures(
     ))?;
     let row = |f: &crate::compare::Figure| vec![f.label.clone(), table::quantity(f.value, f.unit)];
     let rows = repeat.figures.iter().map(row).collect();
-    out.line(table::render(out, vec![String::new(); 2], rows))?;
+    out.line(table::render(out, 1, vec![String::new(); 2], rows))?;
     Ok(())
 }

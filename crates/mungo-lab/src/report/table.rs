@@ -46,15 +46,15 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// The first column is text, the others are numbers.
-pub(crate) fn render(out: &Out, head: Vec<String>, rows: Vec<Vec<String>>) -> String {
+/// The first `texts` columns are text, the others are numbers.
+pub(crate) fn render(out: &Out, texts: usize, head: Vec<String>, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(if out.glyph("u", "a") == "u" { UTF8_FULL_CONDENSED } else { ASCII_FULL_CONDENSED });
     if head.iter().any(|h| !h.is_empty()) {
         table.set_header(head.iter().map(|h| out.paint(Ink::Heading, h)));
     }
     table.add_rows(rows);
-    for column in table.column_iter_mut().skip(1) {
+    for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
@@ -95,13 +95,18 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
         let cells = (0..c.contenders.len()).map(|who| cell(&row, who, out));
         std::iter::once(row.label.clone()).chain(cells).collect()
     });
-    lines.push(render(out, head, body.collect()));
+    lines.push(render(out, 1, head, body.collect()));
     let star = out.glyph("★", "*");
-    lines.push(out.paint(Ink::Faint, match (c.contenders.len(), c.rounds) {
-        (_, 1) => "one round: no intervals, and nobody is marked as the best".to_owned(),
-        (1, _) => "mean ± 95 % confidence interval".to_owned(),
-        _ => format!("mean ± 95 % confidence interval; {star} = better than each of the others by more than the noise"),
-    }));
+    lines.push(out.paint(
+        Ink::Faint,
+        match (c.contenders.len(), c.rounds) {
+            (_, 1) => "one round: no intervals, and nobody is marked as the best".to_owned(),
+            (1, _) => "mean ± 95 % confidence interval".to_owned(),
+            _ => format!(
+                "mean ± 95 % confidence interval; {star} = better than all others by more than the noise"
+            ),
+        },
+    ));
     lines.join("\n")
 }
 

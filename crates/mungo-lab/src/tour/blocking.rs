@@ -12,7 +12,7 @@ const CALLS: usize = 64;
 pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     stage.heading(
         "Blocking calls",
-        &format!("{CALLS} goroutines block their threads for {NAP:?} (std::thread::sleep), without a word to the runtime."),
+        &format!("{CALLS} goroutines block their threads for {NAP:?} in std::thread::sleep, without a word."),
     )?;
     let before: u64 = stage.runtime.metrics().per_proc.iter().map(|p| p.retakes).sum();
     let ((elapsed, blocked, ticks), _) = stage.watch("blocking calls", Duration::from_millis(20), || {

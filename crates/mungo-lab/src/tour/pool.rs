@@ -80,7 +80,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     stage.heading(
         "A worker pool",
         &format!(
-            "{workers} workers, {jobs} jobs: each second one computes ({CPU_JOB:?}), the others wait for I/O ({IO_JOB:?})."
+            "{workers} workers, {jobs} jobs: half of them compute ({CPU_JOB:?}), half wait for I/O ({IO_JOB:?})."
         ),
     )?;
     let pool = Arc::new(Pool {

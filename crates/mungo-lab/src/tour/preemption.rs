@@ -36,7 +36,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     stage.heading(
         "Preemption",
         &format!(
-            "{hogs} goroutines ({} to {}) spin without ever calling the runtime; another one sleeps 1 ms, again and again.",
+            "{hogs} goroutines ({} to {}) spin and never call the runtime; another one sleeps 1 ms, again and again.",
             letter(0),
             letter(hogs - 1)
         ),

@@ -15,8 +15,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     stage.heading(
         "Work stealing",
         &format!(
-            "One goroutine spawns {bursts} bursts of {BURST}, 10 to 190 us long. They pile up in its processor's queue; others \
-             come and steal."
+            "One goroutine spawns {bursts} bursts of {BURST} (10 to 190 us each) into its own queue; others steal."
         ),
     )?;
     let before = stage.runtime.metrics();

@@ -54,7 +54,7 @@ impl Workload for Blocking {
     }
 
     fn about(&self) -> &'static str {
-        "8 goroutines a processor block their threads for 0.5 to 10 ms, half of them unannounced; one a processor computes"
+        "8 goroutines a processor block their threads for 0.5 to 10 ms, half of them unannounced; one computes"
     }
 
     fn run(&self, setting: &Setting) -> Result<Outcome> {

@@ -1,5 +1,5 @@
-//! A service under random arrivals: a goroutine a request. Requests come when they come, whether or not the earlier ones
-//! are done, and their times count from the moment when they should have come; so a slow scheduler cannot hide.
+//! A service under random arrivals: a goroutine a request. Requests come when they come, whether or not the earlier
+//! ones are done, and their times count from the moment when they should have come; so a slow scheduler cannot hide.
 
 use super::{Class, Outcome, Setting};
 use crate::rng::{Rng, fingerprint};
