@@ -122,7 +122,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
             .collect();
         stage.draw(&format!("worker {who}"), who, &picture, "")?;
     }
-    let progress = super::watch::squeeze(&monitored, WIDTH);
+    let progress = super::watch::fit(&monitored, WIDTH);
     stage.draw("jobs done", 0, &out.sparkline(&progress, jobs as u64), "")?;
     stage.say(format!(
         "{} computing, {} waiting for I/O, {} waiting for one of {permits} CPU permits; all of it took {total:.0?}",

@@ -66,7 +66,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
         |who| spans.iter().filter(|s| s.who == who).map(|s| (s.end - s.start).as_secs_f64()).sum::<f64>();
     let shares: Vec<f64> = (0..hogs).map(share).collect();
     stage.say(format!(
-        "{:.0?} from left to right; a slice is {slice:?}. Fairness among the loops (Jain): {:.2} of 1",
+        "{:.0?} from left to right, blank: another program had the CPU. Fairness among the loops (Jain): {:.2} of 1",
         length,
         jain(&shares).unwrap_or(0.0)
     ))?;

@@ -1,6 +1,6 @@
 //! Work stealing: one processor gets all the work, and the others come for their share.
 
-use super::watch::squeeze;
+use super::watch::fit;
 use super::{DRAWN_PROCS, Stage, WIDTH, grouped};
 use crate::error::Result;
 use crate::rng::Rng;
@@ -38,7 +38,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     let out = stage.out;
     for (p, queue) in queues.iter().enumerate().take(DRAWN_PROCS) {
         let most = queue.iter().copied().max().unwrap_or(0);
-        let picture = out.sparkline(&squeeze(queue, WIDTH), 256);
+        let picture = out.sparkline(&fit(queue, WIDTH), 256);
         stage.draw(&format!("P{p} queue"), p, &picture, &format!("up to {most} of 256"))?;
     }
     let deltas = after.per_proc.iter().zip(&before.per_proc);

@@ -46,25 +46,25 @@ impl Stage<'_> {
     }
 }
 
-/// `width` values out of many: the largest of each stretch.
-pub(super) fn squeeze(values: &[u64], width: usize) -> Vec<u64> {
-    if values.len() <= width {
-        return values.to_vec();
-    }
-    let part = |i: usize| &values[i * values.len() / width..(i + 1) * values.len() / width];
+/// As many values as a picture is wide: the largest of each stretch, or each value several times.
+pub(super) fn fit(values: &[u64], width: usize) -> Vec<u64> {
+    let part = |i: usize| {
+        let (start, end) = (i * values.len() / width, (i + 1) * values.len() / width);
+        values.get(start..end.max(start + 1)).unwrap_or_default()
+    };
     (0..width).map(|i| part(i).iter().copied().max().unwrap_or(0)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::squeeze;
+    use super::fit;
 
     #[test]
-    fn squeezing_keeps_the_peaks() {
-        assert_eq!(squeeze(&[1, 2], 5), [1, 2]);
-        assert_eq!(squeeze(&[1, 9, 2, 3, 4, 0], 3), [9, 3, 4]);
+    fn fitting_keeps_the_peaks() {
+        assert_eq!(fit(&[1, 2], 4), [1, 1, 2, 2]);
+        assert_eq!(fit(&[], 2), [0, 0]);
+        assert_eq!(fit(&[1, 9, 2, 3, 4, 0], 3), [9, 3, 4]);
         let many: Vec<u64> = (0..1000).collect();
-        assert_eq!(squeeze(&many, 60).len(), 60);
-        assert_eq!(squeeze(&many, 60).last(), Some(&999));
+        assert_eq!(fit(&many, 60).last(), Some(&999));
     }
 }
