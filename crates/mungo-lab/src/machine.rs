@@ -38,6 +38,15 @@ pub(crate) fn available_memory() -> Option<f64> {
     }
 }
 
+/// A remark if other programs keep the machine busy: what is measured then is less sure.
+pub(crate) fn disturbance() -> Option<String> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    let cpus = mungo::num_cpus();
+    let remark = format!("other programs keep this machine busy (load {load:.1} on {cpus} CPUs): expect noise");
+    (load > 0.5 * cpus as f64).then_some(remark)
+}
+
 /// One line: processor, CPUs, kernel.
 pub(crate) fn describe() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -102,6 +102,9 @@ pub(crate) fn run(options: &Options, out: &Out, interrupt: &Interrupt) -> Result
     for Absent { name, why } in &absent {
         out.line(out.paint(Ink::Faint, format!("  {name:<8} not there: {why}")))?;
     }
+    if let Some(remark) = crate::machine::disturbance() {
+        out.line(out.paint(Ink::Faint, format!("  {remark}")))?;
+    }
     let results = measure(&cases, &contestants, options.repeat, interrupt);
     let how = "each in its own process; x 2 = twice of mungo's";
     out.line(format!("\nmedian (minimum) of {} interleaved runs, {how}", results.rounds))?;

@@ -59,6 +59,8 @@ pub(crate) struct Comparison {
     pub(crate) rounds: usize,
     pub(crate) interrupted: bool,
     pub(crate) machine: String,
+    /// A remark on other programs, if they matter.
+    pub(crate) disturbance: Option<String>,
     pub(crate) contenders: Vec<Contender>,
 }
 
@@ -161,6 +163,7 @@ fn measure(
         rounds: options.repeat,
         interrupted: false,
         machine: crate::machine::describe(),
+        disturbance: crate::machine::disturbance(),
         contenders: labels(policies).into_iter().map(contender).collect(),
     };
     let mut bar = Progress::new((policies.len() * (options.repeat + 1)) as u64, workload.name());

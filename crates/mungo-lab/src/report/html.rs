@@ -2,7 +2,7 @@
 
 use super::json;
 use super::svg::{self, escape};
-use super::table::quantity;
+use super::table::interval;
 use crate::compare::{Comparison, Row};
 use std::fmt::Write;
 
@@ -30,6 +30,9 @@ pub(super) fn render(c: &Comparison) -> String {
     );
     if c.interrupted {
         page += "<p><strong>Interrupted:</strong> only whole repeats are in this report.</p>\n";
+    }
+    if let Some(disturbance) = &c.disturbance {
+        _ = writeln!(page, "<p class=\"faint\">{}</p>", escape(disturbance));
     }
     legend(&mut page, c);
     plots(&mut page, c, &rows);
@@ -104,12 +107,7 @@ fn table(page: &mut String, c: &Comparison, rows: &[Row]) {
         _ = write!(page, "<tr><th>{}</th>", escape(&row.label));
         for (who, summary) in row.summaries.iter().enumerate() {
             let best = if row.best == Some(who) { " class=\"best\"" } else { "" };
-            let text = summary.as_ref().map_or("–".to_owned(), |s| match s.margin {
-                Some(margin) => {
-                    format!("{} <small>± {}</small>", quantity(s.mean, row.unit), quantity(margin, row.unit))
-                }
-                None => quantity(s.mean, row.unit),
-            });
+            let text = summary.as_ref().map_or("–".to_owned(), |s| interval(s, row.unit));
             _ = write!(page, "<td{best}>{text}</td>");
         }
         *page += "</tr>\n";

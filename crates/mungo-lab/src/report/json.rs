@@ -15,6 +15,7 @@ pub(super) fn render(c: &Comparison) -> String {
     let value = json!({
         "mungo": env!("CARGO_PKG_VERSION"),
         "machine": c.machine,
+        "disturbance": c.disturbance,
         "workload": c.workload,
         "procs": c.procs,
         "duration_s": c.duration.as_secs_f64(),

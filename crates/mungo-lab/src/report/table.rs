@@ -2,6 +2,7 @@
 
 use crate::compare::{Comparison, Row};
 use crate::out::{Ink, Out};
+use crate::stats::Summary;
 use comfy_table::presets::{ASCII_FULL_CONDENSED, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, Table};
 
@@ -20,30 +21,36 @@ pub(crate) fn number(value: f64) -> String {
         format!("{value:.0}")
     } else if size >= 10.0 {
         format!("{value:.1}")
+    } else if size >= 1.0 {
+        format!("{value:.2}")
     } else {
         format!("{value:.3}")
     }
 }
 
-/// A value with its unit; times in the unit that suits them.
-pub(crate) fn quantity(value: f64, unit: &str) -> String {
+/// The unit that suits a value, and the factor to it.
+fn suited(value: f64, unit: &str) -> (f64, &str) {
     match (unit, value.abs()) {
-        ("", _) => number(value),
-        ("us", us) if us >= 1e6 => format!("{} s", digits(value / 1e6)),
-        ("us", us) if us >= 1e3 => format!("{} ms", digits(value / 1e3)),
-        ("us", us) if us >= 1.0 || us == 0.0 => format!("{} µs", digits(value)),
-        ("us", _) => format!("{} ns", digits(value * 1e3)),
-        _ => format!("{} {unit}", number(value)),
+        ("us", us) if us >= 1e6 => (1e-6, "s"),
+        ("us", us) if us >= 1e3 => (1e-3, "ms"),
+        ("us", us) if us >= 1.0 || us == 0.0 => (1.0, "µs"),
+        ("us", _) => (1e3, "ns"),
+        _ => (1.0, unit),
     }
 }
 
-/// Three digits of a number below a thousand.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 || value == 0.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
+/// A value with its unit; times in the unit that suits them.
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    let (factor, unit) = suited(value, unit);
+    format!("{} {unit}", number(value * factor)).trim_end().to_owned()
+}
+
+/// The mean of measurements and how sure it is, both in one unit.
+pub(crate) fn interval(summary: &Summary, unit: &str) -> String {
+    let Some(margin) = summary.margin else { return quantity(summary.mean, unit) };
+    let (factor, unit) = suited(summary.mean, unit);
+    let [mean, margin] = [summary.mean, margin].map(|v| number(v * factor));
+    format!("{mean} ± {margin} {unit}").trim_end().to_owned()
 }
 
 /// The first `texts` columns are text, the others are numbers.
@@ -62,10 +69,7 @@ pub(crate) fn render(out: &Out, texts: usize, head: Vec<String>, rows: Vec<Vec<S
 
 fn cell(row: &Row, who: usize, out: &Out) -> String {
     let Some(summary) = &row.summaries[who] else { return "-".to_owned() };
-    let text = match summary.margin {
-        Some(margin) => format!("{} ± {}", quantity(summary.mean, row.unit), quantity(margin, row.unit)),
-        None => quantity(summary.mean, row.unit),
-    };
+    let text = interval(summary, row.unit);
     match row.best == Some(who) {
         true => out.paint(Ink::Good, format!("{} {text}", out.glyph("★", "*"))),
         false => text,
@@ -89,6 +93,7 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
             c.contenders.iter().map(|c| format!("{} {}", c.repeats.len(), c.name)).collect();
         lines.push(format!("interrupted; whole repeats until then: {}", done.join(", ")));
     }
+    lines.extend(c.disturbance.clone());
     let mut head = vec!["".to_owned()];
     head.extend(c.contenders.iter().map(|c| c.name.clone()));
     let body = c.rows().into_iter().map(|row| {
@@ -112,14 +117,17 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{number, quantity};
+    use super::{Summary, interval, number, quantity};
 
     #[test]
     fn times_have_the_unit_that_suits_them() {
-        let cases = [(0.0, "0 µs"), (0.25, "250 ns"), (12.34, "12.3 µs"), (2500.0, "2.50 ms"), (3e6, "3.00 s")];
+        let cases = [(0.0, "0 µs"), (0.25, "250 ns"), (12.34, "12.3 µs"), (2500.0, "2.50 ms"), (3e6, "3 s")];
         assert!(cases.iter().all(|(us, text)| quantity(*us, "us") == *text));
         assert_eq!(quantity(56_789.0, "1/s"), "56.8k 1/s");
         assert_eq!(quantity(7.0, ""), "7");
+        let summary = |margin| Summary { n: 2, mean: 2500.0, margin, min: 0.0, median: 0.0, max: 0.0 };
+        assert_eq!(interval(&summary(Some(20.0)), "us"), "2.50 ± 0.020 ms");
+        assert_eq!(interval(&summary(None), "1/s"), "2500 1/s");
     }
 
     #[test]
