@@ -70,7 +70,7 @@ struct Compare {
     #[arg(long, short, value_name = "NAME")]
     workload: String,
     /// Which policies, as in a,b,c:key=value: see `mungo policies`. One twice shows the noise
-    #[arg(long, short, value_name = "NAMES", default_value = "default,default")]
+    #[arg(long, short, value_name = "NAMES", default_value = "default,fifo,priority,fair")]
     policy: String,
     #[command(flatten)]
     load: Load,

@@ -58,7 +58,7 @@ pub(crate) fn render(out: &Out, texts: usize, head: Vec<String>, rows: Vec<Vec<S
     let mut table = Table::new();
     table.load_style(if out.glyph("u", "a") == "u" { UTF8_FULL_CONDENSED } else { ASCII_FULL_CONDENSED });
     if head.iter().any(|h| !h.is_empty()) {
-        table.set_header(head.iter().map(|h| out.paint(Ink::Heading, h)));
+        table.set_header(head);
     }
     table.add_rows(rows);
     for column in table.column_iter_mut().skip(texts) {
@@ -70,10 +70,21 @@ pub(crate) fn render(out: &Out, texts: usize, head: Vec<String>, rows: Vec<Vec<S
 fn cell(row: &Row, who: usize, out: &Out) -> String {
     let Some(summary) = &row.summaries[who] else { return "-".to_owned() };
     let text = interval(summary, row.unit);
-    match row.best == Some(who) {
-        true => out.paint(Ink::Good, format!("{} {text}", out.glyph("★", "*"))),
-        false => text,
-    }
+    if row.best == Some(who) { format!("{} {text}", star(out)) } else { text }
+}
+
+fn star(out: &Out) -> &'static str {
+    out.glyph("★", "*")
+}
+
+/// Paints what follows a star, up to the end of its cell. Only now: escape codes in a cell would count as its width.
+fn paint_stars(table: &str, out: &Out) -> String {
+    let mut parts = table.split(star(out));
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |done, part| {
+        let (cell, rest) = part.split_at(part.find(['┆', '│', '|']).unwrap_or(part.len()));
+        done + &out.paint(Ink::Good, format!("{}{cell}", star(out))) + rest
+    })
 }
 
 /// A comparison: a row a figure, a column a policy.
@@ -100,8 +111,8 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
         let cells = (0..c.contenders.len()).map(|who| cell(&row, who, out));
         std::iter::once(row.label.clone()).chain(cells).collect()
     });
-    lines.push(render(out, 1, head, body.collect()));
-    let star = out.glyph("★", "*");
+    lines.push(paint_stars(&render(out, 1, head, body.collect()), out));
+    let star = star(out);
     lines.push(out.paint(
         Ink::Faint,
         match (c.contenders.len(), c.rounds) {

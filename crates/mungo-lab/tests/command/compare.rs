@@ -105,7 +105,8 @@ fn seeds_reproduce_the_generated_load() {
 fn csv_says_what_json_says() {
     let (json, csv) = (scratch("agree.json"), scratch("agree.csv"));
     let reports = [format!("--json={}", json.display()), format!("--csv={}", csv.display())];
-    let arguments = ["compare", "-w", "spawn-storm", "--duration", "50ms", "--repeat", "2"];
+    let arguments =
+        ["compare", "-w", "spawn-storm", "-p", "default,default", "--duration", "50ms", "--repeat", "2"];
     let table = succeeds(mungo(&arguments).args(&reports));
     assert!(table.contains("goroutine wait p99.9") && table.contains('±'), "{table}");
     let json: Value = serde_json::from_str(&std::fs::read_to_string(json).expect("a file")).expect("JSON");
