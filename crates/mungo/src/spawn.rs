@@ -339,7 +339,8 @@ impl Builder {
     ///
     /// let runtime = mungo::Runtime::builder().procs(1).scheduler(Deadline::new()).build()?;
     /// let ms = Duration::from_millis;
-    /// let most = mungo::Builder::new().period_budget(ms(10), ms(8)).spawn_on(&runtime, || mungo::sleep(ms(5)))?;
+    /// let most = mungo::Builder::new().period_budget(ms(10), ms(8));
+    /// let most = most.spawn_on(&runtime, move || mungo::sleep(ms(5)))?;
     /// let error = mungo::Builder::new().period_budget(ms(10), ms(8)).spawn_on(&runtime, || ()).unwrap_err();
     /// assert!(error.to_string().contains("80 % of a CPU"));
     /// most.join().unwrap();

@@ -1,11 +1,11 @@
 //! A seeded troublemaker.
 //!
-//! Good at: shaking out races in programs under test. The order of goroutines, where they queue, who steals from whom, how
-//! long they run and who is displaced are drawn from a generator with a seed; now and then a decision takes longer.
-//! Whatever happens is something that could happen under another policy on an unlucky day.
+//! Good at: shaking out races in programs under test. The order of goroutines, where they queue, who steals from
+//! whom, how long they run and who is displaced are drawn from a generator with a seed; now and then a decision takes
+//! longer. Whatever happens is something that could happen under another policy on an unlucky day.
 //!
-//! Bad at: everything else. With several Ps the threads of the system add chance of their own, so the same seed gives the
-//! same draws, not the same run; with one P, or in the simulation, it gives the same run.
+//! Bad at: everything else. With several Ps the threads of the system add chance of their own, so the same seed gives
+//! the same draws, not the same run; with one P, or in the simulation, it gives the same run.
 
 use super::sim::{STEP, mix};
 use super::{Next, Options, Policy, Proc, Scheduler, Task, TaskInfo};
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Of so many decisions one is delayed.
 const DELAY_ONE_IN: u64 = 64;
+/// So far from the front it looks, lest a long queue costs the square of its length.
+const FARTHEST: u64 = 32;
 const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
 /// Random decisions from a seed. See `policy/chaos.rs` for what it is good at.
@@ -57,7 +59,7 @@ impl Chaos {
         if self.draw(DELAY_ONE_IN) == 0 {
             let end = proc.now_ns() + self.draw(self.delay_ns);
             // A simulated clock stands still: then there is nothing to wait for.
-            for _ in 0..100_000 {
+            for _ in 0..2000 {
                 if proc.now_ns() >= end {
                     break;
                 }
@@ -66,13 +68,16 @@ impl Chaos {
         }
     }
 
-    /// Any of those who wait in one queue.
+    /// Any of the first of those who wait in one queue, or the last.
     fn any_of(&self, proc: &mut Proc<'_>, queue: Option<usize>) -> Option<Task> {
         let mut queue = match queue {
             Some(id) => proc.of(id),
             None => proc.global(),
         };
-        let mut skip = self.draw(queue.len() as u64);
+        if self.draw(4) == 0 {
+            return queue.pop_back();
+        }
+        let mut skip = self.draw((queue.len() as u64).min(FARTHEST));
         let wanted = queue.pop_where(|_| {
             let this = skip == 0;
             skip = skip.saturating_sub(1);

@@ -1,9 +1,9 @@
 //! Earliest deadline first, with an admission test.
 //!
-//! Good at: periodic work. A goroutine that declares a period and a budget is admitted only if the sum of all shares leaves
-//! room (95 % of the Ps), and then meets its deadlines on one P; on several, a job may be late by at most the longest
-//! budget, as with any global EDF. Who uses more than it declared is put off by a period, so it cannot harm others. A
-//! goroutine that becomes runnable displaces one with a later deadline at once.
+//! Good at: periodic work. A goroutine that declares a period and a budget is admitted only if the sum of all shares
+//! leaves room (95 % of the Ps), and then meets its deadlines on one P; on several, a job may be late by at most the
+//! longest budget, as with any global EDF. Who uses more than it declared is put off by a period, so it cannot harm
+//! others. A goroutine that becomes runnable displaces one with a later deadline at once.
 //!
 //! Bad at: overload by goroutines with deadlines but no budgets: they are not tested. One whose deadline has passed is
 //! background work from then on. Background work has a deadline too, a second after it was queued, so that nobody

@@ -1,7 +1,7 @@
 //! The policy of the runtime itself: Go's.
 //!
-//! Good at: throughput. A woken goroutine runs next on the P of who woke it, while what they share is in the cache; idle
-//! Ps steal. It is built into the runtime and pays for no call through the interface.
+//! Good at: throughput. A woken goroutine runs next on the P of who woke it, while what they share is in the cache;
+//! idle Ps steal. It is built into the runtime and pays for no call through the interface.
 //!
 //! Bad at: it knows no priorities and no deadlines; who wakes up waits in line.
 

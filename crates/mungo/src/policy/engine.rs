@@ -12,7 +12,7 @@ use super::task::{Cause, Node, Task, TaskInfo};
 use super::topology::Topology;
 use super::{Event, Next, Proc, Scheduler};
 use crate::sched::find::Found;
-use crate::sched::g::GPtr;
+use crate::sched::g::{G, GPtr};
 use crate::sched::m::M;
 use crate::sched::p::P;
 use crate::sched::shared::{MAX_PROCS, Shared};
@@ -21,8 +21,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
+    fence,
 };
 use std::time::Duration;
 
@@ -38,6 +39,11 @@ pub(crate) struct Engine {
     pub(super) dispatched: AtomicU64,
     /// Times that it said "nothing to do" although tasks were in its hands.
     pub(super) refusals: AtomicU64,
+    /// How many goroutines became runnable, and which was the last: see `outranked`.
+    wakeups: AtomicU64,
+    last_wakeup: AtomicPtr<G>,
+    /// Its term is over: what it still gets is taken back.
+    over: AtomicBool,
     accounts: bool,
     rng: AtomicU64,
     /// The memory node of the CPU on which each P last asked.
@@ -59,6 +65,9 @@ impl Engine {
             counters: Counters::new(MAX_PROCS),
             dispatched: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
+            last_wakeup: AtomicPtr::new(std::ptr::null_mut()),
+            over: AtomicBool::new(false),
             rng: AtomicU64::new(clock::now_ns()),
             nodes: (0..MAX_PROCS).map(|_| AtomicU32::new(0)).collect(),
             topology: TOPOLOGY.get_or_init(Topology::of_this_machine),
@@ -85,8 +94,8 @@ impl Engine {
                 let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
                 // Its drop is foreign code too, and this happens once.
                 std::mem::forget(payload);
-                let text = text.unwrap_or_else(|| "no message".to_owned());
-                super::switch::replace_faulty(shared, self, &format!("it panicked: {text}"));
+                let first = text.as_deref().and_then(|text| text.lines().next()).unwrap_or("no message");
+                super::switch::replace_faulty(shared, self, &format!("it panicked: {first}"));
                 None
             }
         }
@@ -103,8 +112,28 @@ impl Engine {
         shared.policy.queued.fetch_add(1, SeqCst);
         let task = node.lend(None);
         self.call(shared, proc, |policy, proc| policy.queue_task(task, proc, next, local));
+        self.take_back_if_over(g);
         if cause.is_wakeup() {
+            self.last_wakeup.store(g.as_ptr(), Relaxed);
+            // ORDERING: SeqCst: it is in a queue; say so, then look who runs. Against `next`.
+            self.wakeups.fetch_add(1, SeqCst);
             self.preempt_for(shared, proc, g);
+        }
+    }
+
+    /// Its term ends. From here on, whoever hands it a goroutine sees that and takes it back, or `evacuate`
+    /// sees the goroutine.
+    pub(super) fn end_term(&self) {
+        self.over.store(true, Relaxed);
+        // ORDERING: SeqCst: say it, then look at all goroutines; against `take_back_if_over`.
+        fence(SeqCst);
+    }
+
+    fn take_back_if_over(&self, g: GPtr) {
+        // ORDERING: SeqCst: the goroutine was marked as lent, now look; against `end_term`.
+        fence(SeqCst);
+        if self.over.load(Relaxed) && g.policy.revoke(self.generation) {
+            super::hooks::return_to_runtime(g);
         }
     }
 
@@ -113,6 +142,7 @@ impl Engine {
         let g = g_of(NonNull::from(task.node()));
         g.policy.set_cause(Cause::Moved);
         self.call(shared, 0, |policy, proc| policy.queue_task(task, proc, false, false));
+        self.take_back_if_over(g);
         self.preempt_for(shared, u32::MAX, g);
         shared.wake_one();
     }
@@ -140,6 +170,9 @@ impl Engine {
             }
         }
         let Some((p, tick, _)) = victim else { return };
+        if p.is_asked_on(tick) {
+            return; // for somebody else's sake; it will look at all of them
+        }
         self.counters.procs[p.id as usize].preemptions.add(1);
         p.ask_to_yield(tick);
         if p.id != asker || !in_runtime_on(p) {
@@ -154,6 +187,8 @@ impl Engine {
             self.note_node(p);
         }
         loop {
+            // ORDERING: SeqCst: see `outranked`.
+            let wakeups = self.wakeups.load(SeqCst);
             let Some(Next { task, inherit_time, wake_another }) =
                 self.call(shared, p.id, |policy, proc| policy.next_task(proc))?
             else {
@@ -165,10 +200,41 @@ impl Engine {
             shared.policy.queued.fetch_sub(1, Relaxed);
             self.dispatched.fetch_add(1, Relaxed);
             self.start(shared, m, p, g, inherit_time);
+            p.upcoming.store(g.as_ptr(), Relaxed);
+            // ORDERING: SeqCst: say what will run, then look who came meanwhile. Against `submit`.
+            fence(SeqCst);
+            if self.wakeups.load(Relaxed) != wakeups && self.outranked(shared, p, g) {
+                let tick = p.tick.load(Relaxed).wrapping_add(u32::from(!inherit_time));
+                p.ask_to_yield(tick);
+                shared.monitor.call_for(p);
+            }
             if wake_another {
                 shared.wake_one();
             }
             return Some((g, inherit_time));
+        }
+    }
+
+    /// Somebody became runnable between the policy's choice of `g` and its publication, and saw neither this P idle
+    /// nor `g` running. Would it displace `g`?
+    #[cold]
+    fn outranked(&self, shared: &Shared, p: &P, g: GPtr) -> bool {
+        let Some(last) = GPtr::new(self.last_wakeup.load(Relaxed)) else { return false };
+        last != g
+            && last.policy.is_lent()
+            && self
+                .call(shared, p.id, |policy, _| policy.should_preempt(&g.policy.info(), &last.policy.info()))
+                .unwrap_or(false)
+    }
+
+    /// Every P is busy: whoever is first in a queue may have become more urgent than one that runs, or come at a moment
+    /// when nobody saw it.
+    pub(super) fn preempt_for_heads(&self, shared: &Shared) {
+        let procs = shared.procs() as usize;
+        for lane in std::iter::once(&self.global).chain(self.lanes.iter().take(procs)) {
+            if let Some(node) = lane.first() {
+                self.preempt_for(shared, u32::MAX, g_of(node));
+            }
         }
     }
 
@@ -198,6 +264,12 @@ impl Engine {
             return;
         }
         self.refusals.fetch_add(1, Relaxed);
+        // Perhaps it was given to a P that has just gone.
+        for lane in self.lanes.iter().skip(shared.procs() as usize) {
+            while let Some(task) = lane.pop_front() {
+                super::hooks::give_back(task);
+            }
+        }
         // SAFETY: the caller owns the P.
         let refused = unsafe { &mut p.core().refused };
         *refused += 1;
@@ -261,7 +333,8 @@ pub(super) fn own_cpu_ns() -> u64 {
 fn running_on(p: &P) -> Option<TaskInfo> {
     // SAFETY: Ms live as long as the runtime.
     let m = unsafe { p.m.load(Acquire).as_ref() }?;
-    Some(GPtr::new(m.g.load(Relaxed))?.policy.info())
+    let g = GPtr::new(m.g.load(Relaxed)).or_else(|| GPtr::new(p.upcoming.load(Relaxed)))?;
+    Some(g.policy.info())
 }
 
 fn in_runtime_on(p: &P) -> bool {

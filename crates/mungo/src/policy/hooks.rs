@@ -1,10 +1,10 @@
 //! Where the scheduler calls the policy in force, if there is one.
 //!
-//! The default policy has no engine and is not called: a P that has one carries the flag [`POLICY`], which sends its owner
-//! here from the slow paths. Who owns a P hands goroutines to the policy itself. All others (plain threads, the signal
-//! handler, the monitor) put them into the runtime's global queue, as ever, and the next P that looks for work passes
-//! them on: so policy code runs neither in signal handlers nor on foreign threads, and what slips into an old queue
-//! while the policy changes is found.
+//! The default policy has no engine and is not called: a P that has one carries the flag [`POLICY`], which sends its
+//! owner here from the slow paths. Who owns a P hands goroutines to the policy itself. All others (plain threads, the
+//! signal handler, the monitor) put them into the runtime's global queue, as ever, and the next P that looks for work
+//! passes them on: so policy code runs neither in signal handlers nor on foreign threads, and what slips into an old
+//! queue while the policy changes is found.
 
 use super::engine::{Engine, own_cpu_ns};
 use super::task::{Cause, Node, Task};
@@ -226,6 +226,7 @@ pub(crate) fn serve_inbox(shared: &Shared) {
         && let Some(engine) = shared.policy.current().1
     {
         pass_on(&engine, shared, 0);
+        engine.preempt_for_heads(shared);
     }
 }
 

@@ -4,8 +4,8 @@
 //! ranks are in use in the process. Who has to wait raises the owner, and whoever that one waits for in turn. The
 //! owner's loan ends when it unlocks.
 //!
-//! All of it is under one lock of the process, taken only by those who wait while ranks are in use. Under it, a goroutine
-//! whose `waits_for` is set is inside of that lock's slow path, so the lock exists.
+//! All of it is under one lock of the process, taken only by those who wait while ranks are in use. Under it, a
+//! goroutine whose `waits_for` is set is inside of that lock's slow path, so the lock exists.
 
 use super::hooks;
 use super::rank::Priority;

@@ -1,7 +1,7 @@
 //! Last come, first served.
 //!
-//! Good at: warm caches, and recursion that forks: the newest goroutine's data is in the cache, and the tree of tasks is
-//! walked in depth, so few are alive at a time. Thieves take the oldest, which are the largest.
+//! Good at: warm caches, and recursion that forks: the newest goroutine's data is in the cache, and the tree of tasks
+//! is walked in depth, so few are alive at a time. Thieves take the oldest, which are the largest.
 //!
 //! Bad at: fairness. Who came early may wait for as long as new ones come: the watchdog replaces this policy if that
 //! lasts. What is preempted goes to the global queue, which is looked at at each 61st tick, and is served in order.

@@ -1,8 +1,8 @@
 //! The scheduler's interface: which goroutine runs next is up to a policy, and policies can be replaced.
 //!
-//! A policy is a [`Scheduler`]. Each of its methods has a body, which does what the default policy does: so the smallest
-//! policy is an empty `impl`, and a useful one changes one method. It sees tasks and a [`Proc`], never the runtime
-//! itself, and is safe Rust.
+//! A policy is a [`Scheduler`]. Each of its methods has a body, which does what the default policy does: so the
+//! smallest policy is an empty `impl`, and a useful one changes one method. It sees tasks and a [`Proc`], never the
+//! runtime itself, and is safe Rust.
 //!
 //! ```
 //! use mungo::policy::{Next, Proc, Scheduler};
@@ -213,8 +213,8 @@ pub trait Scheduler: Send + Sync + 'static {
         default
     }
 
-    /// Whether a task that has just become runnable shall displace one that runs. Asked if no P is idle; if it is `true`
-    /// for several, it is also asked which of those to displace.
+    /// Whether a task that has just become runnable shall displace one that runs. Asked if no P is idle; if it is
+    /// `true` for several, it is also asked which of those to displace.
     ///
     /// Unless a policy says otherwise, one that a timer woke does, if the other has run for a while.
     fn should_preempt(&self, running: &TaskInfo, waking: &TaskInfo) -> bool {

@@ -1,7 +1,7 @@
 //! Steals from near neighbours first.
 //!
-//! Good at: machines with several memory nodes. A stolen goroutine finds its memory on the same node if anybody there has
-//! work; only then farther ones are asked, in the order of the distances that the firmware gives. Threads are not
+//! Good at: machines with several memory nodes. A stolen goroutine finds its memory on the same node if anybody there
+//! has work; only then farther ones are asked, in the order of the distances that the firmware gives. Threads are not
 //! bound to CPUs: where a P is, is asked each time that it looks for work.
 //!
 //! Bad at: nothing on a machine of one node, where it behaves as the default policy (through the interface, so a little
@@ -46,8 +46,8 @@ impl Scheduler for Numa {
         "numa"
     }
 
-    /// A round over all Ps for each distance, in which those at another distance are passed over. In the last rounds all
-    /// are asked.
+    /// A round over all Ps for each distance, in which those at another distance are passed over. In the last rounds
+    /// all are asked.
     fn victim(&self, proc: &Proc<'_>, start: u64, attempt: usize) -> Option<usize> {
         let n = proc.procs();
         let (round, at) = (attempt / n, attempt % n);

@@ -6,8 +6,8 @@
 //!
 //! Bad at: many Ps, since they share one queue; and goroutines that talk to each other lose the warm cache.
 //!
-//! Ageing needs no clock work: all who wait rise at the same pace, so their order among each other does not change, and is
-//! known when they are queued: the time of arrival, plus `age` for each level that is missing.
+//! Ageing needs no clock work: all who wait rise at the same pace, so their order among each other does not change,
+//! and is known when they are queued: the time of arrival, plus `age` for each level that is missing.
 
 use super::{Next, Options, Policy, Priority, Proc, Scheduler, Task, TaskInfo, every};
 use std::time::Duration;

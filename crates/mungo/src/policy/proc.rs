@@ -182,8 +182,8 @@ impl RunQueue<'_> {
         give_back(self.0.push_front(task));
     }
 
-    /// Puts a task next in line, where it inherits the slice of the one that runs. Who was there goes to the back; and so
-    /// does this one if the slice ends first.
+    /// Puts a task next in line, where it inherits the slice of the one that runs. Who was there goes to the back;
+    /// and so does this one if the slice ends first.
     pub fn push_next(&mut self, task: Task) {
         give_back(self.0.push_next(task));
     }

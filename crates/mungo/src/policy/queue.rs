@@ -2,10 +2,11 @@
 //!
 //! The machine owns them, not the policy: so that tasks can move over when the policy is replaced.
 
-use super::task::{Task, TaskInfo};
+use super::task::{Node, Task, TaskInfo};
 use crate::lock::Lock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// `Node::lane`: in no queue.
@@ -162,6 +163,16 @@ impl Lane {
         }
     }
 
+    /// Who is first, whatever becomes of it.
+    pub(super) fn first(&self) -> Option<NonNull<Node>> {
+        if self.len() == 0 {
+            return None;
+        }
+        let queue = self.queue.lock();
+        let first = queue.next.as_ref().or_else(|| queue.sorted.values().next())?;
+        Some(NonNull::from(first.node()))
+    }
+
     /// Shows them in their order.
     pub(super) fn for_each(&self, mut f: impl FnMut(&TaskInfo)) {
         let queue = self.queue.lock();
@@ -180,7 +191,7 @@ impl Lane {
     }
 
     /// Takes out the task of that node, if it lies here.
-    pub(super) fn remove(&self, node: &super::task::Node) -> Option<Task> {
+    pub(super) fn remove(&self, node: &Node) -> Option<Task> {
         self.pop(|queue| {
             if node.lane.load(Relaxed) != self.id {
                 return None;

@@ -94,8 +94,8 @@ pub fn priority() -> Priority {
     current::g().map_or(Priority::NORMAL, |g| g.policy.priority())
 }
 
-/// Changes the priority of the calling goroutine; returns what it was. Goroutines that it starts from now on inherit it.
-/// If somebody else has become more urgent by this, policies that care let it run at once. On a plain thread this
+/// Changes the priority of the calling goroutine; returns what it was. Goroutines that it starts from now on inherit
+/// it. If somebody else has become more urgent by this, policies that care let it run at once. On a plain thread this
 /// does nothing.
 ///
 /// ```

@@ -1,7 +1,7 @@
 //! A simulated machine, to try policies without threads and without time.
 //!
-//! It runs the same [`Scheduler`] objects as the runtime, one decision after the other, on a clock that is moved by hand
-//! and with dice that fall the same for the same seed.
+//! It runs the same [`Scheduler`] objects as the runtime, one decision after the other, on a clock that is moved by
+//! hand and with dice that fall the same for the same seed.
 //!
 //! ```
 //! use mungo::policy::sim::Machine;
@@ -141,6 +141,11 @@ impl Machine {
     /// Moves the clock.
     pub fn advance(&mut self, by: Duration) {
         self.now_ns.set(self.now_ns.get() + by.as_nanos() as u64);
+    }
+
+    /// Sets how many goroutines P `proc` has begun to run: [`Proc::tick`].
+    pub fn set_tick(&mut self, proc: usize, tick: u32) {
+        self.ticks[proc].set(tick);
     }
 
     /// What is known of a goroutine.

@@ -62,7 +62,8 @@ impl std::fmt::Debug for Policy {
     }
 }
 
-/// A runtime's policy.
+/// A runtime's policy. On lines of its own: under the default policy they are read by every spawn, and never written.
+#[repr(align(128))]
 pub(crate) struct Slot {
     /// Whether there is an engine. Written under the lock.
     active: AtomicBool,
@@ -146,9 +147,16 @@ impl Slot {
     }
 }
 
+/// What was in force. To be dropped outside of the runtime: it may be foreign code.
+pub(crate) struct Removed {
+    policy: Option<Policy>,
+    engine: Option<Arc<Engine>>,
+    buried: Vec<Arc<Engine>>,
+}
+
 /// Puts a policy in force. Returns what must be dropped outside of the runtime.
 #[must_use = "drop it outside of the runtime"]
-pub(crate) fn install(shared: &Shared, policy: Policy) -> impl Sized + use<> {
+pub(crate) fn install(shared: &Shared, policy: Policy) -> Option<Removed> {
     let engine = (!policy.as_scheduler().is_built_in()).then(|| Arc::new(Engine::new(policy.clone())));
     exchange(shared, Some(policy), engine, None)
 }
@@ -159,7 +167,7 @@ fn exchange(
     policy: Option<Policy>,
     engine: Option<Arc<Engine>>,
     only: Option<&Engine>,
-) -> Option<(Option<Policy>, Option<Arc<Engine>>, Vec<Arc<Engine>>)> {
+) -> Option<Removed> {
     let slot = &shared.policy;
     slot.note_ranks();
     let active = engine.is_some();
@@ -169,15 +177,17 @@ fn exchange(
     {
         return None;
     }
-    let old_policy = std::mem::replace(&mut current.policy, policy);
-    let old_engine = std::mem::replace(&mut current.engine, engine);
-    let buried = std::mem::take(&mut current.buried);
+    let removed = Removed {
+        policy: std::mem::replace(&mut current.policy, policy),
+        engine: std::mem::replace(&mut current.engine, engine),
+        buried: std::mem::take(&mut current.buried),
+    };
     slot.active.store(active, Relaxed);
     // ORDERING: Release: pairs with `engine_of`; the rest is under the lock.
     slot.epoch.fetch_add(1, Release);
     shared.flag_policy(active);
     drop(current);
-    if let Some(old) = &old_engine {
+    if let Some(old) = &removed.engine {
         old.evacuate(shared);
     }
     if active {
@@ -186,12 +196,13 @@ fn exchange(
     for _ in 0..shared.procs() {
         shared.wake_one();
     }
-    Some((old_policy, old_engine, buried))
+    Some(removed)
 }
 
 impl Engine {
     /// Everything that the policy has goes back to the runtime.
     fn evacuate(&self, shared: &Shared) {
+        self.end_term();
         self.lanes.iter().chain([&self.global]).for_each(|lane| lane.close());
         self.empty_queues();
         if !shared.policy.has_work() {
@@ -237,14 +248,14 @@ impl Shared {
 /// The policy did something that it must not do: the default one takes over.
 #[cold]
 pub(super) fn replace_faulty(shared: &Shared, engine: &Engine, what: &str) {
-    let Some((policy, old, buried)) = exchange(shared, None, None, Some(engine)) else { return };
-    let name = policy.as_ref().map_or("?", Policy::name);
+    let Some(removed) = exchange(shared, None, None, Some(engine)) else { return };
+    let name = removed.policy.as_ref().map_or("?", Policy::name);
     let text = format!("mungo: the scheduling policy '{name}' is replaced by the default one: {what}\n");
     shared.policy.replaced.fetch_add(1, Relaxed);
     {
         let mut current = shared.policy.current.lock();
         current.last_fault = Some(format!("{name}: {what}"));
-        current.buried.extend(old.into_iter().chain(buried));
+        current.buried.extend(removed.engine.into_iter().chain(removed.buried));
     }
     // Not by `eprintln!`: its lock may be held by a goroutine that waits for this P.
     // SAFETY: the text is alive.

@@ -190,6 +190,11 @@ impl Node {
         Task { node: NonNull::from(self), number, home }
     }
 
+    /// Whether a policy has it.
+    pub(super) fn is_lent(&self) -> bool {
+        self.number.load(Relaxed) % 2 == 1
+    }
+
     /// Takes the goroutine back, if it is lent by that number. `true`: it is the caller's.
     fn take_back(&self, number: u32) -> bool {
         // ORDERING: AcqRel: what its holder did is the taker's, and the reverse.

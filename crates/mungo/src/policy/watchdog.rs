@@ -1,7 +1,7 @@
 //! The monitor's eye on the policy: whoever is runnable runs.
 //!
-//! Waiting for long is not a fault in itself: with a million goroutines and two Ps it is to be expected. A fault is to let a
-//! P be idle although goroutines wait, or to pass one over again and again while others are served.
+//! Waiting for long is not a fault in itself: with a million goroutines and two Ps it is to be expected. A fault is
+//! to let a P be idle although goroutines wait, or to pass one over again and again while others are served.
 
 use super::engine::Engine;
 use super::switch::replace_faulty;

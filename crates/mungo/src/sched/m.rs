@@ -57,8 +57,8 @@ pub(crate) struct M {
     pub(crate) in_handler: AtomicBool,
     /// It sleeps in the netpoller. Written by this thread.
     polling: AtomicBool,
-    /// The thread's CPU time up to which its goroutine was charged, if the policy wants it. This thread, the monitor, and
-    /// who hands it a P.
+    /// The thread's CPU time up to which its goroutine was charged, if the policy wants it. This thread, the monitor,
+    /// and who hands it a P.
     pub(crate) cpu_mark_ns: AtomicU64,
     /// Its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,

@@ -48,6 +48,8 @@ pub(crate) struct P {
     pub(crate) slice_ns: AtomicU64,
     /// Its goroutine shall make room at once. Set by whoever asked it to, cleared by the monitor.
     pub(crate) urgent: AtomicBool,
+    /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
+    pub(crate) upcoming: AtomicPtr<G>,
     core: UnsafeCell<Core>,
 }
 
@@ -120,6 +122,7 @@ impl P {
             counters: Counters::default(),
             slice_ns: AtomicU64::new(0),
             urgent: AtomicBool::new(false),
+            upcoming: AtomicPtr::new(std::ptr::null_mut()),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),
@@ -153,6 +156,11 @@ impl P {
     #[cold]
     pub(crate) fn take_request(&self) -> bool {
         self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
+    }
+
+    /// Whether it was asked to make room on that tick.
+    pub(crate) fn is_asked_on(&self, tick: u32) -> bool {
+        self.flags.load(Relaxed) & PREEMPT != 0 && self.preempt_tick.load(Relaxed) == tick
     }
 
     fn is_asked(&self) -> bool {

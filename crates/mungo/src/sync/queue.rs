@@ -62,10 +62,9 @@ impl Node {
     }
 }
 
-/// Those who wait, the first to wake at the head.
+/// Those who wait, the first to wake at the head. One word: the `prev` of the head is the tail.
 pub(crate) struct Queue {
     head: *const Node,
-    tail: *const Node,
 }
 
 // SAFETY: nodes are reached under the queue's lock, or by the one waker that popped them.
@@ -73,7 +72,7 @@ unsafe impl Send for Queue {}
 
 impl Queue {
     pub(crate) const fn new() -> Queue {
-        Queue { head: null(), tail: null() }
+        Queue { head: null() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -83,8 +82,14 @@ impl Queue {
     /// # Safety
     /// The node is in no queue, and stays where it is until it was woken or removed.
     pub(crate) unsafe fn push_back(&mut self, node: &Node) {
-        // SAFETY: by the caller, who holds this queue.
-        unsafe { self.link(self.tail, node, null()) };
+        self.link(node);
+        node.next.set(null());
+        // SAFETY: nodes in the queue are alive, and we hold the queue.
+        match unsafe { self.head.as_ref() } {
+            None => self.head = node,
+            // SAFETY: as above.
+            Some(head) => unsafe { (*head.prev.replace(node)).next.set(node) },
+        }
     }
 
     /// For one that was woken and got nothing: its turn has not passed.
@@ -92,41 +97,38 @@ impl Queue {
     /// # Safety
     /// As [`push_back`](Self::push_back).
     pub(crate) unsafe fn push_front(&mut self, node: &Node) {
-        // SAFETY: by the caller, who holds this queue.
-        unsafe { self.link(null(), node, self.head) };
+        self.link(node);
+        node.next.set(self.head);
+        // SAFETY: nodes in the queue are alive, and we hold the queue.
+        if let Some(head) = unsafe { self.head.as_ref() } {
+            head.prev.set(node);
+        }
+        self.head = node;
     }
 
-    unsafe fn link(&mut self, prev: *const Node, node: &Node, next: *const Node) {
+    /// Behind whom a new one is, at either end: the tail, or itself if there is none.
+    fn link(&mut self, node: &Node) {
         debug_assert!(!node.queued.get());
-        node.prev.set(prev);
-        node.next.set(next);
+        // SAFETY: as in `push_back`.
+        node.prev.set(unsafe { self.head.as_ref() }.map_or(std::ptr::from_ref(node), |head| head.prev.get()));
         node.queued.set(true);
-        // SAFETY: nodes in the queue are alive, and we hold the queue.
-        unsafe {
-            match prev.as_ref() {
-                Some(prev) => prev.next.set(node),
-                None => self.head = node,
-            }
-            match next.as_ref() {
-                Some(next) => next.prev.set(node),
-                None => self.tail = node,
-            }
-        }
     }
 
     /// Takes the node out if it is still in.
     pub(crate) fn remove(&mut self, node: &Node) {
-        if node.queued.replace(false) {
-            // SAFETY: its neighbours are in the queue, so alive, and we hold the queue.
-            unsafe {
-                match node.prev.get().as_ref() {
-                    Some(prev) => prev.next.set(node.next.get()),
-                    None => self.head = node.next.get(),
-                }
-                match node.next.get().as_ref() {
-                    Some(next) => next.prev.set(node.prev.get()),
-                    None => self.tail = node.prev.get(),
-                }
+        if !node.queued.replace(false) {
+            return;
+        }
+        let (prev, next) = (node.prev.get(), node.next.get());
+        // SAFETY: its neighbours are in the queue, so alive, and we hold the queue.
+        unsafe {
+            match std::ptr::eq(self.head, node) {
+                true => self.head = next,
+                false => (*prev).next.set(next),
+            }
+            // The tail's place is with the head.
+            if let Some(keeper) = next.as_ref().or(self.head.as_ref()) {
+                keeper.prev.set(prev);
             }
         }
     }
