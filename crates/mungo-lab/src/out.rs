@@ -34,6 +34,12 @@ impl Out {
         Out { color: !no_color && !set("NO_COLOR") && !dumb && io::stdout().is_terminal(), unicode: !ascii }
     }
 
+    /// As on a terminal that can do everything.
+    #[cfg(test)]
+    pub(crate) fn colourful() -> Out {
+        Out { color: true, unicode: true }
+    }
+
     /// # Errors
     /// If standard output does not take it: a full disk, a reader that went away.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> io::Result<()> {
@@ -93,6 +99,6 @@ mod tests {
         assert_eq!(out.bar(0.0, 0.0, 4), "    ");
         assert_eq!(out.sparkline(&[0, 1, 50, 100], 100), " .=#");
         assert_eq!(out.paint(Ink::Good, "x"), "x");
-        assert_eq!(Out { color: true, unicode: true }.paint(Ink::Good, "x"), "\x1b[1;32mx\x1b[0m");
+        assert_eq!(Out::colourful().paint(Ink::Good, "x"), "\x1b[1;32mx\x1b[0m");
     }
 }

@@ -109,12 +109,10 @@ fn quantiles(len: u64) -> impl Iterator<Item = f64> {
 /// Percentile curves, one a policy; both axes logarithmic.
 pub(super) fn curves(label: &str, series: &[(&str, Times)]) -> String {
     const HEIGHT: f64 = 300.0;
-    let curve = |times: &Times| -> Vec<(f64, f64)> {
-        quantiles(times.len()).map(|q| (nines(q), times.quantile_us(q).max(0.01))).collect()
-    };
+    let point = |times: &Times, q| (nines(q), times.quantile_us(q).max(0.01));
+    let curve = |times: &Times| quantiles(times.len()).map(|q| point(times, q)).collect::<Vec<_>>();
     let some = series.iter().enumerate().filter(|(_, (_, times))| times.len() > 0);
-    let all: Vec<(usize, &str, Vec<(f64, f64)>)> =
-        some.map(|(i, (name, times))| (i, *name, curve(times))).collect();
+    let all: Vec<_> = some.map(|(i, (name, times))| (i, *name, curve(times))).collect();
     let points = || all.iter().flat_map(|(_, _, points)| points);
     let right = points().map(|p| p.0).fold(0.0, f64::max);
     if right == 0.0 {

@@ -128,7 +128,14 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Summary, interval, number, quantity};
+    use super::{Out, Summary, interval, number, quantity};
+
+    #[test]
+    fn colours_do_not_move_columns() {
+        let table = "│ a ┆ ★ 1 ± 2 │\n│ b ┆     3   │";
+        let painted = super::paint_stars(table, &Out::colourful());
+        assert_eq!(painted, "│ a ┆ \x1b[1;32m★ 1 ± 2 \x1b[0m│\n│ b ┆     3   │");
+    }
 
     #[test]
     fn times_have_the_unit_that_suits_them() {
