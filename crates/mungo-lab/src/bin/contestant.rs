@@ -5,7 +5,8 @@
 mod servers;
 
 use mungo::chan;
-use mungo::sync::WaitGroup;
+use mungo_lab::goroutines::{self, sky};
+use mungo_lab::{cpu_seconds, mix, status_bytes};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -97,101 +98,25 @@ fn main() {
     std::process::exit(0); // goroutines that are left end with the process
 }
 
-fn ns_per(since: Instant, n: usize) -> f64 {
-    since.elapsed().as_nanos() as f64 / n as f64
-}
-
 fn spawn_join(a: &Args) {
-    let (n, batch) = (a.num("n", 1_000_000), a.num("batch", 1000));
-    let t = Instant::now();
-    for _ in 0..n / batch {
-        let handles: Vec<_> = (0..batch).map(|_| mungo::go(|| {})).collect();
-        handles.into_iter().for_each(|h| h.join().unwrap());
-    }
-    a.emit("ns_per_task", ns_per(t, n), "ns");
+    a.emit("ns_per_task", goroutines::spawn_join(a.num("n", 1_000_000), a.num("batch", 1000)), "ns");
 }
 
 fn yields(a: &Args) {
-    let (tasks, n) = (a.num("tasks", 2), a.num("n", 5_000_000));
-    let each = n / tasks;
-    let t = Instant::now();
-    let handles: Vec<_> =
-        (0..tasks).map(|_| mungo::go(move || (0..each).for_each(|_| mungo::yield_now()))).collect();
-    handles.into_iter().for_each(|h| h.join().unwrap());
-    a.emit("ns_per_switch", ns_per(t, each * tasks), "ns");
+    a.emit("ns_per_switch", goroutines::yields(a.num("tasks", 2), a.num("n", 5_000_000)), "ns");
 }
 
 fn pingpong(a: &Args) {
-    let n = a.num("n", 1_000_000);
-    let (to, from_there) = chan::bounded::<u64>(0);
-    let (back, from_here) = chan::bounded::<u64>(0);
-    let t = Instant::now();
-    let pong = mungo::go(move || (0..n).for_each(|_| back.send(from_there.recv().unwrap()).unwrap()));
-    let ping = mungo::go(move || {
-        for i in 0..n {
-            to.send(i as u64).unwrap();
-            from_here.recv().unwrap();
-        }
-    });
-    ping.join().unwrap();
-    pong.join().unwrap();
-    a.emit("ns_per_roundtrip", ns_per(t, n), "ns");
+    a.emit("ns_per_roundtrip", goroutines::pingpong(a.num("n", 1_000_000)), "ns");
 }
 
 fn chan_buf(a: &Args) {
-    let (n, prod, cons) = (a.num("n", 5_000_000), a.num("prod", 1), a.num("cons", 1));
-    let (tx, rx) = chan::bounded::<u64>(a.num("cap", 128));
-    let t = Instant::now();
-    for _ in 0..prod {
-        let tx = tx.clone();
-        mungo::go(move || (0..n / prod).for_each(|i| tx.send(i as u64).unwrap()));
-    }
-    drop(tx);
-    let consumers: Vec<_> = (0..cons)
-        .map(|_| {
-            let rx = rx.clone();
-            mungo::go(move || rx.iter().count())
-        })
-        .collect();
-    let total: usize = consumers.into_iter().map(|c| c.join().unwrap()).sum();
-    assert_eq!(total, n / prod * prod);
-    a.emit("ns_per_msg", ns_per(t, n), "ns");
+    let (n, prod, cons, cap) = (a.num("n", 5_000_000), a.num("prod", 1), a.num("cons", 1), a.num("cap", 128));
+    a.emit("ns_per_msg", goroutines::chan_buf(n, prod, cons, cap), "ns");
 }
 
 fn select(a: &Args) {
-    let (n, cap) = (a.num("n", 1_000_000), a.num("cap", 0));
-    let t = Instant::now();
-    let mut keep = Vec::new();
-    let channels: [chan::Receiver<u64>; 4] = std::array::from_fn(|_| {
-        let (tx, rx) = chan::bounded(cap);
-        keep.push(tx.clone());
-        mungo::go(move || (0..n / 4).for_each(|j| tx.send(j as u64).unwrap()));
-        rx
-    });
-    let [one, two, three, four] = &channels;
-    let mut sum = 0;
-    for _ in 0..n / 4 * 4 {
-        mungo::select! {
-            recv(one) -> v => sum += v.unwrap(),
-            recv(two) -> v => sum += v.unwrap(),
-            recv(three) -> v => sum += v.unwrap(),
-            recv(four) -> v => sum += v.unwrap(),
-        }
-    }
-    black_box(sum);
-    a.emit("ns_per_msg", ns_per(t, n), "ns");
-}
-
-fn sky(c: &chan::Sender<u64>, id: u64, size: u64) {
-    if size == 1 {
-        return c.send(id).unwrap();
-    }
-    let (tx, rx) = chan::bounded(0);
-    for i in 0..10 {
-        let tx = tx.clone();
-        mungo::go(move || sky(&tx, id + i * (size / 10), size / 10));
-    }
-    c.send((0..10).map(|_| rx.recv().unwrap()).sum()).unwrap();
+    a.emit("ns_per_msg", goroutines::select(a.num("n", 1_000_000), a.num("cap", 0)), "ns");
 }
 
 fn skynet(a: &Args) {
@@ -204,88 +129,21 @@ fn skynet(a: &Args) {
 }
 
 fn mutex(a: &Args) {
-    let (tasks, each) = (a.num("tasks", 8), a.num("each", 500_000));
-    let lock = Arc::new(mungo::sync::Mutex::new(0usize));
-    let t = Instant::now();
-    let handles: Vec<_> = (0..tasks)
-        .map(|_| {
-            let lock = lock.clone();
-            mungo::go(move || (0..each).for_each(|_| *lock.lock() += 1))
-        })
-        .collect();
-    handles.into_iter().for_each(|h| h.join().unwrap());
-    assert_eq!(*lock.lock(), tasks * each);
-    a.emit("ns_per_op", ns_per(t, tasks * each), "ns");
-}
-
-/// A figure of `/proc/self/status`, in bytes.
-fn status_bytes(key: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|l| l.starts_with(key));
-    let kib = line.and_then(|l| l.split_whitespace().nth(1)).and_then(|v| v.parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0
+    a.emit("ns_per_op", goroutines::mutex(a.num("tasks", 8), a.num("each", 500_000)), "ns");
 }
 
 fn parked_memory(a: &Args) {
-    let n = a.num("n", 100_000);
-    let (tx, rx) = chan::bounded::<u64>(0);
-    let started = Arc::new(AtomicUsize::new(0));
-    let all = Arc::new(WaitGroup::new());
-    all.add(n);
-    let (rss, tables) = (status_bytes("VmRSS"), status_bytes("VmPTE"));
-    let t = Instant::now();
-    for _ in 0..n {
-        let (started, rx, all) = (started.clone(), rx.clone(), all.clone());
-        mungo::go(move || {
-            started.fetch_add(1, Relaxed);
-            rx.recv().expect("a message");
-            all.done();
-        });
-    }
-    while started.load(Relaxed) != n {
-        mungo::sleep(Duration::from_millis(1));
-    }
-    let create = t.elapsed();
-    mungo::sleep(Duration::from_millis(100));
-    let (rss, tables) = (status_bytes("VmRSS") - rss, status_bytes("VmPTE") - tables);
-    let t = Instant::now();
-    (0..n).for_each(|_| tx.send(1).expect("receivers wait"));
-    all.wait();
-    let wake = t.elapsed();
-    a.emit("rss_per_task", rss / n as f64, "B");
-    a.emit("pagetable_per_task", tables / n as f64, "B");
-    a.emit("create", create.as_secs_f64(), "s");
-    a.emit("wake_finish", wake.as_secs_f64(), "s");
-}
-
-/// The peers' pseudo-random stream (splitmix64).
-fn mix(i: u64) -> u64 {
-    let mut z = i.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) + ticks(12)) / 100.0
+    let parked = goroutines::parked(a.num("n", 100_000));
+    a.emit("rss_per_task", parked.rss, "B");
+    a.emit("pagetable_per_task", parked.tables, "B");
+    a.emit("create", parked.create.as_secs_f64(), "s");
+    a.emit("wake_finish", parked.wake.as_secs_f64(), "s");
 }
 
 fn timers(a: &Args) {
-    let n = a.num("n", 1_000_000);
     let (cpu, rss) = (cpu_seconds(), status_bytes("VmRSS"));
-    let t = Instant::now();
-    let handles: Vec<_> = (0..n)
-        .map(|i| {
-            let d = Duration::from_micros(mix(i as u64) % 1_000_000);
-            mungo::go(move || mungo::sleep(d))
-        })
-        .collect();
-    let created = t.elapsed();
-    handles.into_iter().for_each(|h| h.join().unwrap());
-    a.emit("wall_beyond_1000", t.elapsed().as_secs_f64() * 1e3 - 1000.0, "ms");
+    let (wall, created) = goroutines::timers(a.num("n", 1_000_000), Duration::from_secs(1));
+    a.emit("wall_beyond_1000", wall.as_secs_f64() * 1e3 - 1000.0, "ms");
     a.emit("create", created.as_secs_f64() * 1e3, "ms");
     a.emit("cpu", cpu_seconds() - cpu, "s");
     a.emit("rss_after", (status_bytes("VmRSS") - rss) / 1e6, "MB");

@@ -1,0 +1,24 @@
+//! `mungo workloads` and `mungo policies`: what there is, with a line each.
+
+use crate::error::Result;
+use crate::out::{Ink, Out};
+use crate::{policy, workloads};
+
+fn list<'a>(out: &Out, items: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Result<()> {
+    let width = items.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, about) in items {
+        out.line(format!("{}  {about}", out.paint(Ink::Heading, format!("{name:<width$}"))))?;
+    }
+    Ok(())
+}
+
+/// `mungo workloads`.
+pub(crate) fn workloads(out: &Out) -> Result<()> {
+    list(out, workloads::ALL.iter().map(|w| (w.name(), w.about())))
+}
+
+/// `mungo policies`.
+pub(crate) fn policies(out: &Out) -> Result<()> {
+    let all = policy::all();
+    list(out, all.iter().map(|(name, about)| (name.as_str(), *about)))
+}
