@@ -36,6 +36,8 @@ pub(crate) struct Watchdog {
     stalled_since_ns: u64,
     dispatched: u64,
     refusals: u64,
+    /// It was so at the last look too.
+    suspected: bool,
     /// How far each queue was looked at.
     cursors: Vec<(u64, u64)>,
 }
@@ -71,9 +73,15 @@ impl Watchdog {
         let refusals = engine.refusals.load(Relaxed);
         if dispatched != self.dispatched || !shared.policy.has_work() || self.stalled_since_ns == 0 {
             (self.dispatched, self.refusals, self.stalled_since_ns) = (dispatched, refusals, now);
+            self.suspected = false;
             return false;
         }
-        now - self.stalled_since_ns >= limit_ns && refusals - self.refusals >= REFUSALS
+        let stalled = now - self.stalled_since_ns >= limit_ns && refusals - self.refusals >= REFUSALS;
+        if stalled {
+            self.refusals = refusals;
+        }
+        // Twice: the monitor itself may have kept a goroutine in hand, and the CPU have been taken from it meanwhile.
+        stalled && std::mem::replace(&mut self.suspected, true)
     }
 
     /// A goroutine that waits for too long while others are served, and for how long.
