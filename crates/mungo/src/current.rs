@@ -173,6 +173,7 @@ impl Running {
         }
     }
 
+    #[inline]
     fn g_m(&self) -> &M {
         // SAFETY: the M that runs us now.
         unsafe { &*self.g.m.load(Relaxed) }

@@ -125,12 +125,12 @@ pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
     m.cpu.store(this_cpu(), Relaxed);
     let entry = (m.ticket.wait() == Wait::Queue).then_some(g.into());
     hooks::note_cause(m.shared(), g, Cause::Preempted);
-    match m.take_parting() {
-        Some(p) => m.shared().pass_on(p, entry),
-        None => {
-            entry.into_iter().for_each(|g| m.shared().push_global_one(g));
-            m.shared().wake_one();
-        }
+    let parting = m.take_parting();
+    let first = m.goes_on_first.swap(false, Relaxed);
+    match (parting, entry) {
+        (Some(p), entry) => m.shared().pass_on(p, entry, first),
+        (None, Some(g)) => m.shared().queue_interrupted(g, first),
+        (None, None) => m.shared().wake_one(),
     }
     m.sleep(None);
     if !accept_p(m) {

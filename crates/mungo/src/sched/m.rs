@@ -57,6 +57,9 @@ pub(crate) struct M {
     /// The P that the monitor took from its goroutine, for the preemption handler to pass on. Written by the monitor;
     /// whoever swaps it out owns the P.
     pub(crate) parting: AtomicPtr<P>,
+    /// Its goroutine was interrupted before its slice was over, and goes on first. Written by the monitor before
+    /// `parting`.
+    pub(crate) goes_on_first: AtomicBool,
     /// The CPU that it last went to sleep on. Written by this thread.
     pub(crate) cpu: AtomicU32,
     /// It sleeps in `sleep`. Written by this thread.
@@ -99,6 +102,7 @@ impl M {
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
             parting: AtomicPtr::new(null_mut()),
+            goes_on_first: AtomicBool::new(false),
             cpu: AtomicU32::new(u32::MAX),
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),

@@ -37,6 +37,8 @@ const STUCK_NS: u64 = 20_000_000;
 const COMPUTES_NS: u64 = 300_000;
 /// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
 const STRAY_COMPUTES_NS: u64 = 1_000_000;
+/// So many of those that were interrupted early are remembered. Who is forgotten begins a new slice.
+const MOST_SPENT: usize = 63;
 /// So long an interrupted thread has to pass its P on.
 const PARTING_NS: u64 = 200_000;
 /// Clocks of goroutines without a P that are read at each look.
@@ -60,6 +62,8 @@ pub(super) struct Watch {
     seen: Vec<Seen>,
     /// Ms whose goroutines lost the P.
     strays: Vec<Stray>,
+    /// Goroutines that were interrupted before their slice was over, the last one first, and how much of it is spent.
+    spent: Vec<(*const G, u64)>,
     /// Ms that were interrupted and have to pass a P on, and since when.
     parting: Vec<(&'static M, u64)>,
     /// A timer is late, and this is when the goroutine that has computed longest has done so long enough; 0: none is.
@@ -150,7 +154,7 @@ impl Watch {
         if ran >= slice_ns || flags & PREEMPT != 0 || keeps_woken_waiting {
             p.ask_to_yield(tick);
             if computes {
-                self.evict(shared, m, p, now);
+                self.evict(shared, m, p, now, ran);
             }
         }
         false
@@ -202,7 +206,7 @@ impl Watch {
             if p.urgent.load(Relaxed) && p.urgent.swap(false, Relaxed) && p.flags.load(Relaxed) & PREEMPT != 0 {
                 // SAFETY: Ms live as long as the runtime.
                 if let Some(m) = unsafe { p.m.load(Acquire).as_ref() } {
-                    self.evict(shared, m, p, now);
+                    self.evict(shared, m, p, now, 0);
                 }
             }
         }
@@ -276,7 +280,7 @@ impl Watch {
         shared.push_urgent(woken);
         p.ask_to_yield(seen.tick);
         // SAFETY: Ms live as long as the runtime.
-        self.evict(shared, unsafe { &*seen.m }, p, now);
+        self.evict(shared, unsafe { &*seen.m }, p, now, now - seen.since_ns);
     }
 
     /// The same if a policy decides: it queues them, and says whether they displace somebody.
@@ -299,11 +303,26 @@ impl Watch {
 
     /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request
     /// there.
-    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) {
+    ///
+    /// If its slice is not over, it goes on first, for the rest of it. WHY NOT at the end of the queue: where wake-ups are
+    /// frequent, all that compute would take turns of a millisecond, and none be done before the others.
+    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, ran_ns: u64) {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
         let outside = m.in_runtime.load(Acquire) == 0;
-        if allowed && outside {
-            self.retake(shared, m, p, now, true);
+        if !allowed || !outside {
+            return;
+        }
+        let g = m.g.load(Relaxed).cast_const();
+        let before_ns = self.spent.iter().find(|(whose, _)| std::ptr::eq(*whose, g)).map_or(0, |(_, ns)| *ns);
+        let spent_ns = before_ns + ran_ns;
+        let goes_on_first = spent_ns < shared.config.time_slice_ns;
+        m.goes_on_first.store(goes_on_first, Relaxed);
+        if self.retake(shared, m, p, now, true) {
+            self.spent.retain(|(whose, _)| !std::ptr::eq(*whose, g));
+            if goes_on_first {
+                self.spent.truncate(MOST_SPENT);
+                self.spent.insert(0, (g, spent_ns));
+            }
         }
     }
 
