@@ -304,8 +304,8 @@ impl Watch {
     /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request
     /// there.
     ///
-    /// If its slice is not over, it goes on first, for the rest of it. WHY NOT at the end of the queue: where wake-ups are
-    /// frequent, all that compute would take turns of a millisecond, and none be done before the others.
+    /// If its slice is not over, it goes on first, for the rest of it. WHY NOT at the end of the queue: where wake-ups
+    /// are frequent, all that compute would take turns of a millisecond, and none be done before the others.
     fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, ran_ns: u64) {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
         let outside = m.in_runtime.load(Acquire) == 0;
