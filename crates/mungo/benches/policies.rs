@@ -59,7 +59,7 @@ struct Mix {
     late: u64,
     timer: Vec<u64>,
     message: Vec<u64>,
-    wait: policy::Summary,
+    wait: mungo::Histogram,
 }
 
 impl Mix {
@@ -126,9 +126,9 @@ impl Mix {
              {m50:>7} {m99:>7} {mmax:>7}",
             per_s(self.loops),
             per_s(self.answers),
-            us(self.wait.p50),
-            us(self.wait.p99),
-            us(self.wait.p999),
+            us(self.wait.quantile(0.5)),
+            us(self.wait.quantile(0.99)),
+            us(self.wait.quantile(0.999)),
             self.late,
             self.jobs,
         );

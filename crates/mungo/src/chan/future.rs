@@ -3,7 +3,7 @@
 use super::error::{RecvError, SendError};
 use super::receiver::Receiver;
 use super::sender::Sender;
-use super::wait::TaskWait;
+use super::task_wait::TaskWait;
 use crate::time::Sleep;
 use std::fmt;
 use std::pin::Pin;

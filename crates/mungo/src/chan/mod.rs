@@ -117,11 +117,11 @@ mod select;
 mod sender;
 #[cfg(all(feature = "futures", not(loom)))]
 mod stream;
+mod task_wait;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
 mod timer;
-mod wait;
 #[cfg(not(loom))]
 pub(crate) mod waits;
 

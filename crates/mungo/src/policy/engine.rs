@@ -243,7 +243,7 @@ impl Engine {
         let now = clock::now_ns();
         let node = g.policy;
         let counters = &self.counters;
-        counters.wait.add(now.saturating_sub(node.enqueued_ns()));
+        counters.wait.record(now.saturating_sub(node.enqueued_ns()), 1);
         counters.procs[p.id as usize].switches.add(1);
         node.note_dispatched(now, p.id);
         // SAFETY: the caller owns the P.

@@ -1,6 +1,7 @@
 //! What a policy did: counters per P, and how long goroutines waited.
 
-use super::histogram::{Histogram, Summary};
+use crate::metrics::Histogram;
+use crate::metrics::histogram::Recorder;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A counter that several may write: a policy may decide for a P that it is not on.
@@ -44,7 +45,7 @@ pub struct Stats {
     /// Of those, in the global queue.
     pub global_queue: u64,
     /// How long goroutines waited in queues.
-    pub wait: Summary,
+    pub wait: Histogram,
     /// Tasks that this and earlier policies of the runtime dropped.
     pub dropped_tasks: u64,
     /// Policies of the runtime that were replaced because of a fault.
@@ -106,12 +107,15 @@ impl ProcCounters {
 
 /// The counters of all Ps under one policy.
 pub(super) struct Counters {
-    pub(super) wait: Histogram,
+    pub(super) wait: Box<Recorder>,
     pub(super) procs: Box<[ProcCounters]>,
 }
 
 impl Counters {
     pub(super) fn new(procs: usize) -> Counters {
-        Counters { wait: Histogram::new(), procs: (0..procs).map(|_| ProcCounters::default()).collect() }
+        Counters {
+            wait: Box::new(Recorder::new()),
+            procs: (0..procs).map(|_| ProcCounters::default()).collect(),
+        }
     }
 }

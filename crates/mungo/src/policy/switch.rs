@@ -313,7 +313,7 @@ pub(crate) fn stats_of(shared: &Shared) -> Stats {
     };
     if let Some(engine) = engine {
         stats.global_queue = engine.global.len() as u64;
-        stats.wait = engine.counters.wait.summary();
+        stats.wait.add(&engine.counters.wait);
         let procs = shared.all_ps().count();
         let rows = engine.counters.procs.iter().zip(&engine.lanes).take(procs);
         stats.per_proc = rows.map(|(counters, lane)| counters.read(lane.len())).collect();
