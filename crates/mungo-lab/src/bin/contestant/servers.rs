@@ -1,7 +1,12 @@
 //! The servers: they run until they are killed, and a load generator measures.
 
 use super::Args;
-use mungo::net::TcpListener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use mungo::net::{TcpListener, TcpStream};
+use std::convert::Infallible;
 use std::io::{Read, Write};
 
 const LIGHT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
@@ -30,15 +35,35 @@ fn serve_echo(mut stream: impl Read + Write) {
     }
 }
 
+/// `impl=raw`: a parser by hand, blocking. `impl=lib`: hyper.
 pub(super) fn http(a: &Args) {
-    if a.values.get("impl").is_some_and(|which| which != "raw") || a.num("offload", 0) != 0 {
-        return a.not_available("raw only, and nothing to offload");
+    if a.num("offload", 0) != 0 {
+        return a.not_available("there is nothing to offload");
     }
     let adds = a.num("adds", 10_000_000) as u64;
+    let by_hyper = a.values.get("impl").is_some_and(|which| which == "lib");
     for stream in &listen(a) {
         let stream = stream.expect("a connection");
-        mungo::go(move || serve_http(stream, adds));
+        mungo::go(move || match by_hyper {
+            true => serve_by_hyper(stream, adds),
+            false => serve_http(stream, adds),
+        });
     }
+}
+
+fn serve_by_hyper(stream: TcpStream, adds: u64) {
+    let answer = |request: Request<Incoming>| {
+        let (status, body) = match request.uri().path() {
+            "/light" => (StatusCode::OK, "Hello, World!".to_string()),
+            "/heavy" => (StatusCode::OK, additions(adds).to_string()),
+            _ => (StatusCode::NOT_FOUND, String::new()),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        std::future::ready(Ok::<_, Infallible>(response))
+    };
+    // An error ends the connection, as in the others.
+    _ = mungo::block_on(http1::Builder::new().serve_connection(stream, service_fn(answer)));
 }
 
 fn serve_http(mut stream: impl Read + Write, adds: u64) {
