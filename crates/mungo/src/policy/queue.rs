@@ -179,15 +179,17 @@ impl Lane {
         queue.next.iter().chain(queue.sorted.values()).for_each(|task| f(&task.info()));
     }
 
-    /// Shows at most `n` tasks, going on behind `cursor`, which is moved.
+    /// Shows at most `n` tasks, going on behind `cursor`, which is moved; behind the last one it starts again. (Not when
+    /// there is none left: those that take turns always put another one behind it.)
     pub(super) fn for_some(&self, cursor: &mut Place, n: usize, mut f: impl FnMut(&Task)) {
         let queue = self.queue.lock();
-        let mut last = None;
-        for (place, task) in queue.sorted.range((Bound::Excluded(*cursor), Bound::Unbounded)).take(n) {
+        let mut rest = queue.sorted.range((Bound::Excluded(*cursor), Bound::Unbounded));
+        let mut last = (0, 0);
+        for (place, task) in rest.by_ref().take(n) {
             f(task);
-            last = Some(*place);
+            last = *place;
         }
-        *cursor = last.unwrap_or((0, 0));
+        *cursor = if rest.next().is_some() { last } else { (0, 0) };
     }
 
     /// Takes out the task of that node, if it lies here.
