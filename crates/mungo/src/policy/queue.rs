@@ -179,8 +179,8 @@ impl Lane {
         queue.next.iter().chain(queue.sorted.values()).for_each(|task| f(&task.info()));
     }
 
-    /// Shows at most `n` tasks, going on behind `cursor`, which is moved; behind the last one it starts again. (Not when
-    /// there is none left: those that take turns always put another one behind it.)
+    /// Shows at most `n` tasks, going on behind `cursor`, which is moved; behind the last one it starts again. (Not
+    /// when there is none left: those that take turns always put another one behind it.)
     pub(super) fn for_some(&self, cursor: &mut Place, n: usize, mut f: impl FnMut(&Task)) {
         let queue = self.queue.lock();
         let mut rest = queue.sorted.range((Bound::Excluded(*cursor), Bound::Unbounded));
