@@ -25,7 +25,7 @@ impl Synced {
     /// caller hands it a P.
     fn take_preempted(&mut self) -> Option<&'static M> {
         while !self.global.first()?.bound.load(Relaxed).is_null() {
-            // SAFETY: as above.
+            // SAFETY: an M that a goroutine is bound to does not end before it is unbound; it is in the queue.
             let m = unsafe { &*self.pop_global()?.bound.load(Relaxed) };
             if m.ticket.dequeued() == Dequeued::HandOver {
                 return Some(m);
