@@ -44,7 +44,12 @@ impl Out {
     /// If standard output does not take it: a full disk, a reader that went away.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_ref().as_bytes())?;
+        let text = text.as_ref();
+        match self.unicode {
+            true => stdout.write_all(text.as_bytes())?,
+            // Numbers and their units come from std and from tables, too.
+            false => stdout.write_all(text.replace('µ', "u").replace('±', "+-").as_bytes())?,
+        }
         stdout.write_all(b"\n")?;
         stdout.flush()
     }
