@@ -42,6 +42,7 @@ mod metrics;
 pub mod net;
 #[cfg_attr(loom, allow(dead_code))]
 mod netpoll;
+#[cfg(not(loom))]
 pub mod policy;
 #[cfg(not(loom))]
 mod runtime;

@@ -117,6 +117,7 @@ mod select;
 mod sender;
 #[cfg(all(feature = "futures", not(loom)))]
 mod stream;
+#[cfg(not(loom))]
 mod task_wait;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -36,6 +36,7 @@ pub(crate) mod runq;
 pub(crate) mod shared;
 #[cfg(not(loom))]
 pub(crate) mod task;
+#[cfg(not(loom))]
 pub(crate) mod thief;
 pub(crate) mod ticket;
 pub(crate) mod wake;
