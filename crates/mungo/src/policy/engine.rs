@@ -249,7 +249,7 @@ impl Engine {
         // SAFETY: the caller owns the P.
         unsafe { p.core() }.refused = 0;
         if self.accounts {
-            m.cpu_mark_ns.store(own_cpu_ns(), Relaxed);
+            m.cpu_mark_ns.store(clock::own_cpu_ns(), Relaxed);
         }
         if !inherit_time {
             let default = Duration::from_nanos(shared.config.time_slice_ns);
@@ -320,14 +320,6 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("policy", &self.policy).finish_non_exhaustive()
     }
-}
-
-/// The CPU time of the calling thread.
-pub(super) fn own_cpu_ns() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is writable; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut ts) };
-    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
 /// What the goroutine on a P is like; it may be gone when this returns.

@@ -6,7 +6,7 @@
 //! passes them on: so policy code runs neither in signal handlers nor on foreign threads, and what slips into an old
 //! queue while the policy changes is found.
 
-use super::engine::{Engine, own_cpu_ns};
+use super::engine::Engine;
 use super::task::{Cause, Node, Task};
 use super::{Event, Rank};
 use crate::current::Running;
@@ -72,7 +72,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
     let local = cause == Cause::Yielded;
     match engine_of(p, shared) {
         Some(engine) => {
-            engine.charge(m, g.policy, || Some(own_cpu_ns()));
+            engine.charge(m, g.policy, || Some(clock::own_cpu_ns()));
             engine.submit(shared, p.id, g, cause, false, local);
         }
         None => shared.push_global_one(g),
@@ -84,7 +84,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
 #[inline(never)]
 pub(crate) fn stopped(m: &M, p: &P, shared: &Shared, g: GPtr, event: Event) {
     if let Some(engine) = engine_of(p, shared) {
-        engine.charge(m, g.policy, || Some(own_cpu_ns()));
+        engine.charge(m, g.policy, || Some(clock::own_cpu_ns()));
         engine.tell(shared, p, g, event);
     }
 }

@@ -4,7 +4,7 @@
 //! picks such a G from a queue hands its P to that M and goes to sleep itself (Go's `startlockedm`). The M sleeps
 //! while its goroutine is parked or queued; its [`Ticket`](super::ticket::Ticket) says for what.
 
-use super::find::Found;
+use super::find::{self, Found};
 use super::g::{G, GPtr, Switch};
 use super::m::M;
 use super::p::P;
@@ -13,7 +13,7 @@ use crate::current::Running;
 use crate::policy::{Cause, Event, hooks};
 use crate::sys::this_cpu;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A bound goroutine was dequeued by `m`, a worker with a P. `true`: run it here.
 #[cold]
@@ -73,7 +73,7 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
     give_p_away(m, p);
     loop {
         m.sleep(None);
-        if accept_p(m) {
+        if find::accept(m) {
             return Some((g, false));
         }
         // The monitor meant to release a goroutine that slept here before, in the handler. Wait on; if the entry in the
@@ -99,20 +99,6 @@ fn give_p_away(m: &M, p: &'static P) {
     m.shared().hand_off(p);
 }
 
-/// Takes the P that a waker left. `false`: there is none, the monitor let the goroutine run without.
-fn accept_p(m: &M) -> bool {
-    // ORDERING: Acquire: pairs with the waker's word.
-    let p = m.next_p.swap(null_mut(), Acquire);
-    // SAFETY: Ps live as long as the runtime.
-    match unsafe { p.as_ref() } {
-        Some(p) => {
-            m.take_p(p);
-            true
-        }
-        None => false,
-    }
-}
-
 /// An entry of this M's goroutine is in a queue still.
 pub(crate) fn owes_ticket(m: &M) -> bool {
     m.ticket.is_owed()
@@ -133,7 +119,7 @@ pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
         (None, None) => m.shared().wake_one(),
     }
     m.sleep(None);
-    if !accept_p(m) {
+    if !find::accept(m) {
         // The entry in the queue still leads to this M: the goroutine stays bound until that is resolved.
         m.stray.store(true, Relaxed);
         return false;

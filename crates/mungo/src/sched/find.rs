@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// The global queue comes first at every so many ticks, so that two goroutines that respawn each other cannot
 /// keep a P from it. Go's number.
 const GLOBAL_EVERY: u32 = 61;
+
 /// A goroutine to run, and whether it inherits the time slice.
 pub(crate) type Found = (GPtr, bool);
 
@@ -415,7 +416,8 @@ fn take_p_for_timers(m: &M) {
     }
 }
 
-/// Takes the P that the waker left. `false`: there is none, the runtime stops.
+/// Takes the P that the waker left. `false`: there is none; the runtime stops, or, to a bound goroutine, the monitor
+/// lets it run without.
 pub(super) fn accept(m: &M) -> bool {
     // SAFETY: Ps live as long as the runtime. ORDERING: Acquire: pairs with the waker's word.
     match unsafe { m.next_p.swap(null_mut(), Acquire).as_ref() } {

@@ -99,16 +99,13 @@ impl Shared {
             hooks::abandon_all(self); // a policy's queues are no place to look into
             synced = self.synced.lock();
         }
-        let mut moved = GList::new();
-        while let Some((g, _)) = p.runq.pop() {
-            moved.push(GPtr::new(g).expect("a queued goroutine"));
-        }
+        let moved = p.empty_runq();
         let mut all = std::mem::replace(&mut synced.urgent, GList::new());
         all.append(std::mem::replace(&mut synced.global, GList::new()));
         all.append(moved);
         synced.global = all;
         let bound = synced.global.take_first(|g| !g.bound.load(Relaxed).is_null());
-        self.push_global_locked(&mut synced, GList::new()); // publishes the length
+        self.publish_global(&synced);
         // SAFETY: an M that a goroutine is bound to does not end before it is unbound. We took the goroutine out of the
         // queue, as `bound::may_run` does.
         let home = bound.map(|g| unsafe { &*g.bound.load(Relaxed) });

@@ -4,6 +4,7 @@
 //! away). Its run queue may be robbed by anyone; its `Core` belongs to the M that owns the P.
 
 use super::g::{self, G, GPtr, pool};
+use super::global::GList;
 use super::m::M;
 use super::runq::RunQueue;
 use crate::metrics::sample::Sampler;
@@ -201,6 +202,15 @@ impl P {
     /// Whether one of those is still waiting.
     pub(crate) fn has_fresh(&self) -> bool {
         self.runq.is_before(self.fresh_mark.load(Relaxed))
+    }
+
+    /// Owner: all that wait here, `runnext` first.
+    pub(crate) fn empty_runq(&self) -> GList {
+        let mut all = GList::new();
+        while let Some((g, _)) = self.runq.pop() {
+            all.push(GPtr::new(g).expect("a queued goroutine"));
+        }
+        all
     }
 
     #[inline]

@@ -20,6 +20,7 @@ use super::g::G;
 use super::m::M;
 use crate::current;
 use crate::debug::stacks;
+use crate::sys::modules;
 use crate::sys::signal::call_previous;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -155,24 +156,17 @@ fn in_system_call(_context: *mut c_void) -> bool {
 
 /// The code ranges of libc and of the dynamic loader.
 fn lock_holders() -> Vec<Range<usize>> {
-    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info and its own tables; `data` is the vector below.
-        unsafe {
-            let (info, ranges) = (&*info, &mut *data.cast::<Vec<Range<usize>>>());
-            let name = std::ffi::CStr::from_ptr(info.dlpi_name).to_string_lossy();
-            let file = name.rsplit('/').next().unwrap_or_default();
-            if file.starts_with("libc.so") || file.starts_with("ld-") {
-                let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize);
-                for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
-                    let start = (info.dlpi_addr + h.p_vaddr) as usize;
-                    ranges.push(start..start + h.p_memsz as usize);
-                }
+    let mut ranges = Vec::new();
+    modules::each(|module, headers| {
+        // SAFETY: a C string of the loader's.
+        let name = unsafe { std::ffi::CStr::from_ptr(module.dlpi_name) }.to_string_lossy();
+        let file = name.rsplit('/').next().unwrap_or_default();
+        if file.starts_with("libc.so") || file.starts_with("ld-") {
+            for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
+                let start = (module.dlpi_addr + h.p_vaddr) as usize;
+                ranges.push(start..start + h.p_memsz as usize);
             }
         }
-        0
-    }
-    let mut ranges: Vec<Range<usize>> = Vec::new();
-    // SAFETY: `visit` matches the callback's contract.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut ranges).cast()) };
+    });
     ranges
 }

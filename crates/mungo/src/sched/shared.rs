@@ -1,9 +1,9 @@
-//! The state that all Ms of a runtime share, and the moves of Ps between Ms.
+//! The state that all Ms of a runtime share.
 //!
 //! Lock order: `Shared::synced` is taken last and held for a few instructions; nothing is woken, started or
 //! freed under it. Timer heaps and channels are taken before it, never after.
 
-use super::g::{GPtr, pool};
+use super::g::pool;
 use super::global::GList;
 use super::idle::IdleCounts;
 use super::m::M;
@@ -195,10 +195,7 @@ impl Shared {
     pub(crate) fn retire(&self, p: &'static P) {
         // SAFETY: the caller owns the P until the lock below.
         unsafe { p.core() }.flush();
-        let mut moved = GList::new();
-        while let Some((g, _)) = p.runq.pop() {
-            moved.push(GPtr::new(g).expect("a queued goroutine"));
-        }
+        let moved = p.empty_runq();
         hooks::abandon_lane(self, p);
         let mut synced = self.synced.lock();
         self.push_global_locked(&mut synced, moved);

@@ -16,6 +16,7 @@ use super::shared::Shared;
 use super::wake::Wake;
 use crate::netpoll;
 use crate::policy::{Watchdog, hooks};
+use crate::sys::{clock, task};
 use crate::time::heap::Due;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -147,7 +148,7 @@ impl Watch {
             return false;
         }
         let slice_ns = if hooks::decides(p) { p.slice_ns.load(Relaxed) } else { shared.config.time_slice_ns };
-        let computes = cpu.saturating_sub(first) > COMPUTES_NS.min(slice_ns / 2);
+        let computes = cpu.saturating_sub(first) > computes_ns(slice_ns);
         let keeps_woken_waiting =
             computes && ran >= WAKEUP_PREEMPTS_NS && (shared.is_urgent() || p.has_fresh());
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
@@ -254,11 +255,12 @@ impl Watch {
         if shared.policy.is_active() {
             return self.queue_woken(shared, woken, now);
         }
+        let computes_ns = computes_ns(shared.config.time_slice_ns);
         // One whose thread just waits for a CPU may have little to do itself, and would have to queue up.
         let computes = |seen: &Seen| {
             // SAFETY: Ms live as long as the runtime.
             let cpu_ns = unsafe { seen.m.as_ref() }.and_then(thread_cpu_ns);
-            cpu_ns.zip(seen.cpu_ns).is_some_and(|(cpu, first)| cpu.saturating_sub(first) > computes_ns(shared))
+            cpu_ns.zip(seen.cpu_ns).is_some_and(|(cpu, first)| cpu.saturating_sub(first) > computes_ns)
         };
         match self.longest(shared, computes) {
             Some((seen, p)) if now - seen.since_ns >= WAKEUP_PREEMPTS_NS => {
@@ -374,9 +376,9 @@ fn rescue(shared: &Shared, now: u64) {
     }
 }
 
-/// CPU time that makes a goroutine one that computes.
-fn computes_ns(shared: &Shared) -> u64 {
-    COMPUTES_NS.min(shared.config.time_slice_ns / 2)
+/// CPU time that makes a goroutine with such a slice one that computes.
+fn computes_ns(slice_ns: u64) -> u64 {
+    COMPUTES_NS.min(slice_ns / 2)
 }
 
 /// Somebody wants this P: its own queue, the global one, or one of its timers.
@@ -435,21 +437,10 @@ fn take_late(shared: &Shared, p: &P, now: u64, mut each: impl FnMut(GPtr)) {
 
 /// The CPU time that the M's thread has used.
 pub(crate) fn thread_cpu_ns(m: &M) -> Option<u64> {
-    const PER_THREAD_SCHED: libc::clockid_t = 6;
-    let clock = (!m.tid.load(Relaxed) << 3) | PER_THREAD_SCHED;
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is writable; for a thread that ended the call fails.
-    let ok = unsafe { libc::clock_gettime(clock, &mut ts) } == 0;
-    ok.then_some(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)
+    clock::cpu_ns_of(m.tid.load(Relaxed))
 }
 
 /// The kernel's word: sleeping or waiting for a disk, rather than runnable.
 pub(crate) fn thread_sleeps(m: &M) -> bool {
-    use std::io::Read;
-    let mut text = [0u8; 128];
-    let path = format!("/proc/self/task/{}/stat", m.tid.load(Relaxed));
-    let n = std::fs::File::open(path).and_then(|mut f| f.read(&mut text)).unwrap_or(0);
-    let text = &text[..n];
-    let state = text.iter().rposition(|&c| c == b')').and_then(|at| text.get(at + 2));
-    matches!(state, Some(b'S' | b'D'))
+    task::is_asleep(m.tid.load(Relaxed))
 }

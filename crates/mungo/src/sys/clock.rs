@@ -5,10 +5,26 @@ use std::time::{Duration, Instant};
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC).unwrap_or(0) // it always exists
+}
+
+/// The CPU time that the calling thread has used.
+pub(crate) fn own_cpu_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0) // it always exists
+}
+
+/// The CPU time that a thread of this process has used. `None`: it has ended.
+pub(crate) fn cpu_ns_of(tid: i32) -> Option<u64> {
+    const PER_THREAD_SCHED: libc::clockid_t = 6;
+    read((!tid << 3) | PER_THREAD_SCHED)
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> Option<u64> {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is writable; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
-    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+    // SAFETY: `ts` is writable.
+    let ok = unsafe { libc::clock_gettime(clock, &mut ts) } == 0;
+    ok.then_some(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)
 }
 
 /// The instant `d` from now; saturates at the end of time (`u64::MAX` = never).

@@ -4,6 +4,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod futex;
+pub(crate) mod modules;
 pub(crate) mod signal;
 pub(crate) mod task;
 

@@ -1,5 +1,8 @@
 //! What the kernel says of the threads of this process.
 
+use std::fs::File;
+use std::io::Read;
+
 /// A thread that sleeps in a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sleeping {
@@ -19,6 +22,16 @@ fn parse(line: String) -> Option<Sleeping> {
     let mut words = line.split_whitespace().rev();
     let (instruction, stack_pointer) = (number(words.next()?)?, number(words.next()?)?);
     Some(Sleeping { line, instruction, stack_pointer })
+}
+
+/// The kernel's word: sleeping or waiting for a disk, rather than runnable.
+pub(crate) fn is_asleep(tid: i32) -> bool {
+    let mut text = [0u8; 128];
+    let path = format!("/proc/self/task/{tid}/stat");
+    let n = File::open(path).and_then(|mut f| f.read(&mut text)).unwrap_or(0);
+    let text = &text[..n];
+    let state = text.iter().rposition(|&c| c == b')').and_then(|at| text.get(at + 2));
+    matches!(state, Some(b'S' | b'D'))
 }
 
 /// All threads.

@@ -5,7 +5,7 @@ use crate::debug::dump::{Frame, Stack};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 use std::collections::HashMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -253,26 +253,16 @@ impl Table {
 
 /// The unwind tables of the program and its libraries, copied: a library may go away as soon as it likes.
 fn modules() -> Vec<(Module<Vec<u8>>, Table)> {
-    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info, and keeps the object loaded meanwhile; `data` is the vector below.
-        unsafe {
-            let (info, modules) = (&*info, &mut *data.cast::<Vec<(Module<Vec<u8>>, Table)>>());
-            modules.extend(module(info));
-        }
-        0
-    }
     let mut modules = Vec::new();
-    // SAFETY: `visit` matches the callback's contract.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
+    // SAFETY: it is loaded while it is shown.
+    crate::sys::modules::each(|info, headers| modules.extend(unsafe { module(info, headers) }));
     modules
 }
 
 /// # Safety
 /// The object of `info` is loaded.
-unsafe fn module(info: &libc::dl_phdr_info) -> Option<(Module<Vec<u8>>, Table)> {
+unsafe fn module(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Option<(Module<Vec<u8>>, Table)> {
     let base = info.dlpi_addr as usize;
-    // SAFETY: the loader's own table.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
     let range = |h: &libc::Elf64_Phdr| h.p_vaddr as usize..(h.p_vaddr + h.p_memsz) as usize;
     let loaded = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(range);
     let index = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).map(range)?;

@@ -6,6 +6,7 @@
 //! [`layout`] refuses and the runtime falls back to shared thread-locals.
 
 use super::FIRST_TID;
+use crate::sys::modules;
 use std::arch::asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -470,25 +471,16 @@ impl Layout {
 
     /// Asks the loader for the modules with static TLS that start afresh with each goroutine.
     fn find_modules(&mut self) -> Result<(), &'static str> {
-        struct Search {
-            tp: usize,
-            below: usize,
-            keepers: [usize; 3],
-            fresh: Vec<Module>,
-            kept: usize,
-            dynamic: bool,
-        }
-        unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-            // SAFETY: the loader passes a valid info; `data` is the `Search` below.
-            let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-            // SAFETY: the loader's own table.
-            let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
-            let Some(tls) = headers.iter().find(|h| h.p_type == libc::PT_TLS) else { return 0 };
+        let (tp, static_below) = (thread_pointer(), self.below);
+        let keepers = [self.call_tls_dtors as usize, self.allocate_tls as usize, symbol(c"malloc")?];
+        let (mut fresh, mut kept, mut dynamic) = (Vec::new(), 0, false);
+        modules::each(|info, headers| {
+            let Some(tls) = headers.iter().find(|h| h.p_type == libc::PT_TLS) else { return };
             let data = info.dlpi_tls_data as usize;
-            let below = search.tp.wrapping_sub(data);
-            if data == 0 || below > search.below {
-                search.dynamic = true;
-                return 0;
+            let below = tp.wrapping_sub(data);
+            if data == 0 || below > static_below {
+                dynamic = true;
+                return;
             }
             let module = Module {
                 below,
@@ -506,31 +498,19 @@ impl Layout {
             let main = info.dlpi_name.is_null()
                 // SAFETY: a C string of the loader's.
                 || unsafe { *info.dlpi_name } == 0;
-            match !main && search.keepers.iter().any(|&at| holds(at)) {
-                true => search.kept += 1,
-                false => search.fresh.push(module),
+            match !main && keepers.iter().any(|&at| holds(at)) {
+                true => kept += 1,
+                false => fresh.push(module),
             }
-            0
-        }
-        let keepers = [self.call_tls_dtors as usize, self.allocate_tls as usize, symbol(c"malloc")?];
-        let mut search = Search {
-            tp: thread_pointer(),
-            below: self.below,
-            keepers,
-            fresh: Vec::new(),
-            kept: 0,
-            dynamic: false,
-        };
-        // SAFETY: `visit` matches the callback's contract.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-        if search.kept == 0 {
+        });
+        if kept == 0 {
             return Err("libc's own thread-locals were not found");
         }
-        if search.dynamic {
+        if dynamic {
             // Libraries with on-demand TLS are there already: look for it at each reset.
             self.generation = usize::MAX;
         }
-        self.fresh = search.fresh;
+        self.fresh = fresh;
         Ok(())
     }
 }
