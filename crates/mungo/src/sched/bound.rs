@@ -31,7 +31,7 @@ pub(crate) fn may_run(m: &'static M, g: GPtr) -> bool {
     let p = m.p().expect("a worker with a goroutine has a P");
     hooks::handed_over(home, g);
     m.drop_p();
-    m.shared().hand_to(home, p, false);
+    m.shared().succeed(home, p);
     false
 }
 

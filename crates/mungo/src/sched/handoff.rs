@@ -12,6 +12,17 @@ use crate::policy::hooks;
 use crate::sys::this_cpu;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// What an M is woken for, which tells where it should run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// To look for work beside the caller.
+    Helper,
+    /// To go on in the place of the caller, which is about to sleep.
+    Successor,
+    /// To go on in the place of somebody else, which sleeps.
+    Substitute,
+}
+
 impl Synced {
     /// A goroutine that was interrupted queues up; `first`: its slice is not over.
     fn queue_preempted(&mut self, g: GPtr, first: bool) {
@@ -58,7 +69,7 @@ impl Shared {
     fn wake_one_slow(&self) {
         let mut synced = self.synced.lock();
         match self.take_idle_p_locked(&mut synced) {
-            Some(p) => self.start_m(synced, p, true),
+            Some(p) => self.start_m(synced, p, Role::Helper),
             None => {
                 drop(synced);
                 _ = self.counts.stop_spinning();
@@ -73,12 +84,18 @@ impl Shared {
     }
 
     /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
-    fn start_m<'a>(&'a self, mut synced: Guard<'a, Synced>, p: &'static P, spinning: bool) {
-        // One that comes in addition to the caller sleeps, best of all, where there is nobody.
-        let idle = if spinning { synced.idle_ms.pop() } else { synced.pop_idle_m() };
+    fn start_m<'a>(&'a self, mut synced: Guard<'a, Synced>, p: &'static P, role: Role) {
+        let spinning = role == Role::Helper;
+        let idle = match role {
+            Role::Successor => synced.pop_idle_m(),
+            Role::Helper | Role::Substitute => synced.idle_ms.pop(),
+        };
         if let Some(m) = idle {
             drop(synced);
-            self.hand_to(m, p, spinning);
+            match role {
+                Role::Successor => self.succeed(m, p),
+                Role::Helper | Role::Substitute => self.hand_to(m, p, spinning),
+            }
             return;
         }
         if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
@@ -122,6 +139,12 @@ impl Shared {
         }
     }
 
+    /// As [`hand_to`](Self::hand_to), by one that is about to sleep.
+    pub(crate) fn succeed(&self, m: &M, p: &P) {
+        m.come_here();
+        self.hand_to(m, p, false);
+    }
+
     /// Wakes a sleeping M, which the caller took from its list, with a P.
     pub(crate) fn hand_to(&self, m: &M, p: &P, spinning: bool) {
         m.set_spinning(spinning);
@@ -129,8 +152,17 @@ impl Shared {
         m.wake();
     }
 
-    /// The caller gives its P away because it will be busy elsewhere: to an M if there is work, else to the list.
+    /// The caller gives its P away and goes to sleep: to an M if there is work, else to the list.
     pub(crate) fn hand_off(&self, p: &'static P) {
+        self.hand_off_as(p, Role::Successor);
+    }
+
+    /// The same for somebody else, by the monitor.
+    pub(crate) fn hand_off_for(&self, p: &'static P) {
+        self.hand_off_as(p, Role::Substitute);
+    }
+
+    fn hand_off_as(&self, p: &'static P, role: Role) {
         let mut synced = self.synced.lock();
         if p.flags.load(Relaxed) & RETIRE != 0 {
             drop(synced);
@@ -140,7 +172,7 @@ impl Shared {
             || self.policy.has_work()
             || p.timers.next_ns() != u64::MAX
         {
-            self.start_m(synced, p, false);
+            self.start_m(synced, p, role);
         } else {
             self.put_idle_locked(&mut synced, p);
             drop(synced);
@@ -174,9 +206,9 @@ impl Shared {
         match home {
             Some(m) => {
                 drop(synced);
-                self.hand_to(m, p, false);
+                self.succeed(m, p);
             }
-            None => self.start_m(synced, p, false),
+            None => self.start_m(synced, p, Role::Successor),
         }
         self.wake_one();
     }

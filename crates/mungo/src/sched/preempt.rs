@@ -20,7 +20,7 @@ use super::g::G;
 use super::m::M;
 use crate::current;
 use crate::debug::stacks;
-use crate::sys::modules;
+use crate::sys::{affinity, modules};
 use crate::sys::signal::call_previous;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -41,6 +41,7 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
 /// Installs the handler; once for the process. A handler that was there is called for signals that are not ours.
 pub(crate) fn install() {
+    affinity::prepare();
     INSTALLED.get_or_init(|| {
         // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
         unsafe {

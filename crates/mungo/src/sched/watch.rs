@@ -173,7 +173,7 @@ impl Watch {
         // SAFETY: Ps live as long as the runtime.
         let p: &'static P = unsafe { &*std::ptr::from_ref(p) };
         if !interrupt_it {
-            shared.hand_off(p);
+            shared.hand_off_for(p);
             return true;
         }
         // ORDERING: Release the P to whoever takes it: `M::take_parting`.
@@ -182,7 +182,7 @@ impl Watch {
             self.parting.push((m, now));
         } else if let Some(p) = m.take_parting() {
             // It just began to sleep and keeps its peace; or the P retires, which is not for a signal handler.
-            shared.hand_off(p);
+            shared.hand_off_for(p);
         }
         true
     }
@@ -195,7 +195,7 @@ impl Watch {
             }
             let late = now - since >= PARTING_NS;
             if late {
-                m.take_parting().into_iter().for_each(|p| shared.hand_off(p));
+                m.take_parting().into_iter().for_each(|p| shared.hand_off_for(p));
             }
             !late
         });

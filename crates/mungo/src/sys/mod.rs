@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows goroutines: these block the OS thread.
 
+pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod futex;
 pub(crate) mod modules;

@@ -1,0 +1,54 @@
+//! Which CPUs a thread may run on: for a moment, one of them.
+//!
+//! The kernel wakes a thread on the CPU where it slept, or on an idle one. If the waker is about to sleep itself, its
+//! own CPU is the one that will be free, and the kernel does not know: it puts the thread behind another that computes,
+//! and finds out after some milliseconds. So the sleeper is allowed that CPU only, and lifts the limit when it wakes.
+
+use std::sync::OnceLock;
+
+/// The CPUs that a thread was allowed before it was limited.
+#[derive(Clone, Copy)]
+pub(crate) struct Allowed(libc::cpu_set_t);
+
+static ONLINE: OnceLock<i32> = OnceLock::new();
+
+/// Counts the machine's CPUs, before a signal handler needs to know.
+pub(crate) fn prepare() {
+    // SAFETY: no memory involved.
+    ONLINE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as i32);
+}
+
+/// Limits a sleeping thread to `cpu`. `None`: it may not run there, may run nowhere else, or the kernel refuses (as for
+/// some real-time threads, or on machines with more CPUs than the set has room for); nothing changed.
+pub(crate) fn limit(tid: i32, cpu: u32) -> Option<Allowed> {
+    // SAFETY: a set is plain bits, and the kernel fills it.
+    unsafe {
+        let mut before: libc::cpu_set_t = std::mem::zeroed();
+        let mut only: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(tid, size_of_val(&before), &mut before) != 0
+            || cpu >= libc::CPU_SETSIZE as u32
+            || !libc::CPU_ISSET(cpu as usize, &before)
+            || libc::CPU_COUNT(&before) == 1
+        {
+            return None;
+        }
+        libc::CPU_SET(cpu as usize, &mut only);
+        (libc::sched_setaffinity(tid, size_of_val(&only), &only) == 0).then_some(Allowed(before))
+    }
+}
+
+impl Allowed {
+    /// Lifts the limit from the calling thread.
+    ///
+    /// One that was allowed all CPUs is allowed all, and not those that there are now: if its container gets more, it
+    /// shall have them too.
+    pub(crate) fn restore(mut self) {
+        // SAFETY: as above.
+        unsafe {
+            if Some(&libc::CPU_COUNT(&self.0)) == ONLINE.get() {
+                self.0 = std::mem::transmute::<[u8; size_of::<libc::cpu_set_t>()], _>([0xff; _]);
+            }
+            libc::sched_setaffinity(0, size_of_val(&self.0), &self.0);
+        }
+    }
+}
