@@ -3,7 +3,6 @@
 use super::g::{G, GPtr};
 use super::p::P;
 use super::shared::{Shared, Synced};
-use crate::sys::this_cpu;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -63,30 +62,6 @@ impl GList {
         GPtr::new(self.head)
     }
 
-    /// Takes out the first one that is `wanted`, if it is among the first `looks`.
-    pub(crate) fn take_near(&mut self, looks: u32, wanted: impl Fn(&G) -> bool) -> Option<GPtr> {
-        let mut before: *mut G = null_mut();
-        let mut at = self.first()?;
-        for _ in 0..looks {
-            let next = at.link.get();
-            if wanted(&at) {
-                // SAFETY: the list's goroutines are ours.
-                match unsafe { before.as_ref() } {
-                    None => return self.pop(),
-                    Some(before) => before.link.set(next),
-                }
-                if next.is_null() {
-                    self.tail = before;
-                }
-                self.len -= 1;
-                return Some(at);
-            }
-            before = at.as_ptr();
-            at = GPtr::new(next)?;
-        }
-        None
-    }
-
     /// Takes out the first one that is `wanted`; the others keep their order. Looks at all of them.
     pub(crate) fn take_first(&mut self, wanted: impl Fn(&G) -> bool) -> Option<GPtr> {
         let mut found = None;
@@ -113,32 +88,6 @@ impl GList {
         }
         self.tail = other.tail;
         self.len += other.len;
-    }
-}
-
-/// So many of the global queue are looked at, and so often in a row the first one is passed over.
-pub(super) const NEAR: u32 = 8;
-
-impl Synced {
-    /// The next of the global queue. If that is a preempted goroutine, one whose thread slept on the caller's CPU is
-    /// preferred: that CPU will be free in a moment. The kernel wakes a thread where it slept, and would leave it there
-    /// behind one that computes, while this CPU falls idle.
-    ///
-    /// TUNED: eight goroutines that compute on two CPUs took 7 % longer with preemption than without; with this, and
-    /// the interrupted thread passing its P on by itself, 1.3 %.
-    pub(super) fn pop_global(&mut self) -> Option<GPtr> {
-        let first = self.global.first()?;
-        if first.bound.load(Relaxed).is_null() {
-            return self.global.pop();
-        }
-        let cpu = this_cpu();
-        // SAFETY: an M that a goroutine is bound to does not end before it is unbound; it is in the queue.
-        let near =
-            |g: &G| unsafe { g.bound.load(Relaxed).as_ref() }.is_some_and(|m| m.cpu.load(Relaxed) == cpu);
-        let looks = if self.passed_over < NEAR { NEAR } else { 1 };
-        let chosen = self.global.take_near(looks, near).or_else(|| self.global.pop())?;
-        self.passed_over = if chosen == first { 0 } else { self.passed_over + 1 };
-        Some(chosen)
     }
 }
 
@@ -195,7 +144,7 @@ impl Shared {
     }
 
     pub(crate) fn take_global_locked(&self, synced: &mut Synced, p: &P, fair: bool) -> Option<GPtr> {
-        let first = synced.urgent.pop().or_else(|| synced.pop_global())?;
+        let first = synced.urgent.pop().or_else(|| synced.global.pop())?;
         p.counters.global_takes.add(1);
         if fair {
             let share = synced.global.len() / self.procs().max(1) as usize;

@@ -1,7 +1,7 @@
 //! The moves of Ps between Ms: who is woken for work, and who gets the P of one that has no use for it.
 
 use super::g::GPtr;
-use super::global::{GList, NEAR};
+use super::global::GList;
 use super::m::M;
 use super::p::{P, RETIRE};
 use super::shared::{Shared, Synced};
@@ -23,6 +23,9 @@ enum Role {
     Substitute,
 }
 
+/// So many idle Ms are looked at.
+const NEAR: usize = 8;
+
 impl Synced {
     /// A goroutine that was interrupted queues up; `first`: its slice is not over.
     fn queue_preempted(&mut self, g: GPtr, first: bool) {
@@ -37,7 +40,7 @@ impl Synced {
     fn take_preempted(&mut self) -> Option<&'static M> {
         while !self.global.first()?.bound.load(Relaxed).is_null() {
             // SAFETY: an M that a goroutine is bound to does not end before it is unbound; it is in the queue.
-            let m = unsafe { &*self.pop_global()?.bound.load(Relaxed) };
+            let m = unsafe { &*self.global.pop()?.bound.load(Relaxed) };
             if m.ticket.dequeued() == Dequeued::HandOver {
                 return Some(m);
             }
@@ -50,7 +53,7 @@ impl Synced {
     fn pop_idle_m(&mut self) -> Option<&'static M> {
         let last = self.idle_ms.len().checked_sub(1)?;
         let cpu = this_cpu();
-        let mut at_hand = self.idle_ms[1..].iter().rev().take(NEAR as usize);
+        let mut at_hand = self.idle_ms[1..].iter().rev().take(NEAR);
         let near = at_hand.position(|m| m.cpu.load(Relaxed) == cpu);
         Some(self.idle_ms.remove(last - near.unwrap_or(0)))
     }

@@ -66,8 +66,6 @@ pub(crate) struct Synced {
     #[allow(clippy::vec_box)] // they must not move
     pub(crate) all_ms: Vec<Box<M>>,
     pub(crate) dead_ms: Vec<&'static M>,
-    /// How often in a row the first of the global queue was passed over for one that is nearer.
-    pub(super) passed_over: u32,
     /// Ps that wait for a thread to be started, and whether it shall spin.
     pub(crate) wanted: Vec<(&'static P, bool)>,
 }
@@ -89,7 +87,6 @@ impl Shared {
                 ms: Vec::with_capacity(MAX_PROCS),
                 all_ms: Vec::with_capacity(MAX_PROCS),
                 dead_ms: Vec::with_capacity(MAX_PROCS),
-                passed_over: 0,
                 wanted: Vec::with_capacity(MAX_PROCS),
             }),
             monitor: Monitor::new(),
