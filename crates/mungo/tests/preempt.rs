@@ -313,3 +313,28 @@ mod registers {
         out == pattern && mask == 0xa5a5
     }
 }
+
+/// Threads that go on in each other's place are called to one CPU for a moment: see `sys/affinity.rs`.
+#[test]
+fn no_thread_stays_limited_to_one_cpu() {
+    let allowed = |tid: libc::pid_t| {
+        // SAFETY: a set is plain bits, and the kernel fills it.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            (libc::sched_getaffinity(tid, size_of_val(&set), &mut set) == 0).then_some(libc::CPU_COUNT(&set))
+        }
+    };
+    let limited = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let tids = tasks.map(|t| t.unwrap().file_name().into_string().unwrap().parse().unwrap());
+        tids.filter_map(allowed).filter(|n| Some(*n) != allowed(0)).count()
+    };
+    let runtime = runtime(2);
+    let hogs = Hogs::start(&runtime, 8);
+    let preemptions = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
+    wait_until("they take turns", || preemptions() > 100);
+    drop(hogs);
+    wait_until("all have ended", || runtime.metrics().goroutines == 0);
+    // Other tests run in this process, whose threads may be limited just now.
+    wait_until("no thread is limited", || limited() == 0);
+}

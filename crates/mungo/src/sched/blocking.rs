@@ -40,6 +40,9 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let g = running.g();
     // It may nest: the outer one is still announced when the inner one returns.
     let outer = g.announced.swap(true, Relaxed);
+    if !running.p().runq.is_empty() || running.shared().global_len() != 0 {
+        running.shared().monitor.notice_blocking();
+    }
     drop(running);
     let result = {
         // A panic in `f` must not leave the announcement behind.

@@ -65,6 +65,8 @@ impl Shared {
     pub(crate) fn wake_one(&self) {
         if self.counts.claim_wakeup() {
             self.wake_one_slow();
+        } else if self.monitor.is_at_ease() && self.counts.idle_ps() == 0 {
+            self.monitor.notice_waiting();
         }
     }
 

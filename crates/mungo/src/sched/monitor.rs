@@ -21,7 +21,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -33,6 +33,8 @@ const PATIENCE: u32 = 50;
 const IDLE_ROUNDS: u32 = 10;
 /// The longest period while somebody waits for a P, or for a timer.
 const CONCERNED_NS: u64 = 1_000_000;
+/// So long it stays concerned after a call, so that it need not be called for each goroutine.
+const ALERT_NS: u64 = 20_000_000;
 /// Naps of a second before it sleeps for long: as many chores as it takes until all stacks are trimmed.
 const NAPS: u32 = 4;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -93,6 +95,10 @@ pub(crate) struct Monitor {
     /// Futex; changes with each call. One of [`BELLS`].
     calls: &'static AtomicU32,
     asleep: AtomicU32,
+    /// How long it waits until its next look.
+    pause_ns: AtomicU64,
+    /// A call that was announced is about to block.
+    blocking: AtomicBool,
     /// Monotonic time at its last look.
     coarse_ns: AtomicU64,
     /// Threads that could not be started.
@@ -104,6 +110,8 @@ impl Monitor {
         Monitor {
             calls: &BELLS[STARTED.fetch_add(1, Relaxed) as usize % BELLS.len()],
             asleep: AtomicU32::new(0),
+            pause_ns: AtomicU64::new(0),
+            blocking: AtomicBool::new(false),
             coarse_ns: AtomicU64::new(clock::now_ns()),
             failed_starts: AtomicU64::new(0),
         }
@@ -118,6 +126,27 @@ impl Monitor {
     /// There is something to do at once.
     pub(crate) fn call(&self) {
         ring(self.calls);
+    }
+
+    /// Nobody has waited for a P for a while, so it will not look within a millisecond.
+    #[inline]
+    pub(crate) fn is_at_ease(&self) -> bool {
+        self.pause_ns.load(Relaxed) > CONCERNED_NS
+    }
+
+    /// Somebody waits for a P from now on.
+    #[cold]
+    pub(crate) fn notice_waiting(&self) {
+        self.pause_ns.store(0, Relaxed); // once is enough
+        self.call();
+    }
+
+    /// A call that was announced is about to block, and somebody waits for the P.
+    pub(crate) fn notice_blocking(&self) {
+        if self.pause_ns.load(Relaxed) > 2 * SHORTEST_NS {
+            self.blocking.store(true, Relaxed); // published with the call
+            self.notice_waiting();
+        }
     }
 
     /// The goroutine on `p` was asked to make room at once.
@@ -280,6 +309,9 @@ struct State {
     idle: u32,
     naps: u32,
     deadlock: deadlock::Suspicion,
+    /// [`Monitor::calls`] at the last look, and until when it is concerned because it was called.
+    calls: u32,
+    alert_until_ns: u64,
     /// Where the next search for stacks to trim goes on.
     trim_cursor: usize,
     schedtrace: Option<SchedTrace>,
@@ -297,6 +329,8 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
         idle: 0,
         naps: 0,
         deadlock: deadlock::Suspicion::default(),
+        calls: 0,
+        alert_until_ns: 0,
         trim_cursor: 0,
         schedtrace: SchedTrace::wanted(),
     };
@@ -312,15 +346,19 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
             return;
         }
         sigquit::serve();
-        let acted = state.watch.look(shared, now);
+        if std::mem::replace(&mut state.calls, calls) != calls {
+            state.alert_until_ns = now + ALERT_NS;
+        }
+        let news = state.watch.look(shared, now) | shared.monitor.blocking.swap(false, Relaxed);
         if now >= state.next_chores_ns {
             state.next_chores_ns = now + SECOND_NS;
             state.chores(shared, now);
         }
-        let mut deadline = state.next_look(shared, now, acted);
+        let mut deadline = state.next_look(shared, now, news);
         if let Some(trace) = &mut state.schedtrace {
             deadline = deadline.min(trace.serve(shared, now));
         }
+        shared.monitor.pause_ns.store(deadline.saturating_sub(now), Relaxed);
         futex::wait(shared.monitor.calls, calls, Some(deadline));
         // ORDERING: as in `notice_activity`; nobody depends on the 0.
         shared.monitor.asleep.store(0, SeqCst);
@@ -329,8 +367,8 @@ fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
 
 impl State {
     /// When to look again.
-    fn next_look(&mut self, shared: &Arc<Shared>, now: u64, acted: bool) -> u64 {
-        self.quiet = if acted { 0 } else { self.quiet + 1 };
+    fn next_look(&mut self, shared: &Arc<Shared>, now: u64, news: bool) -> u64 {
+        self.quiet = if news { 0 } else { self.quiet + 1 };
         self.period_ns = match self.quiet {
             0 => SHORTEST_NS,
             n if n > PATIENCE => (self.period_ns * 2).min(LONGEST_NS),
@@ -347,7 +385,8 @@ impl State {
             return clock::now_ns() + if nap { SECOND_NS } else { 3600 * SECOND_NS };
         }
         if !self.watch.is_concerned(shared) {
-            return now + self.period_ns;
+            let alert = now < self.alert_until_ns;
+            return now + if alert { self.period_ns.min(CONCERNED_NS) } else { self.period_ns };
         }
         // A timer that every P is too busy for is served when it is due.
         let timer = self.watch.next_timer_look_ns(shared).max(now + SHORTEST_NS);

@@ -46,9 +46,56 @@ impl Allowed {
         // SAFETY: as above.
         unsafe {
             if Some(&libc::CPU_COUNT(&self.0)) == ONLINE.get() {
-                self.0 = std::mem::transmute::<[u8; size_of::<libc::cpu_set_t>()], _>([0xff; _]);
+                (&raw mut self.0).write_bytes(0xff, 1);
             }
             libc::sched_setaffinity(0, size_of_val(&self.0), &self.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn cpus_of(tid: i32) -> i32 {
+        // SAFETY: as above.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            assert_eq!(libc::sched_getaffinity(tid, size_of_val(&set), &mut set), 0);
+            libc::CPU_COUNT(&set)
+        }
+    }
+
+    #[test]
+    fn a_limit_is_lifted_by_its_thread() {
+        prepare();
+        let (send_tid, tid) = mpsc::channel();
+        let (wake, woken) = mpsc::channel::<Option<Allowed>>();
+        let sleeper = std::thread::spawn(move || {
+            // SAFETY: no memory involved.
+            let tid = unsafe { libc::gettid() };
+            send_tid.send(tid).unwrap();
+            if let Some(allowed) = woken.recv().unwrap() {
+                allowed.restore();
+            }
+            cpus_of(tid)
+        });
+        let (tid, before) = (tid.recv().unwrap(), cpus_of(0));
+        let allowed = limit(tid, crate::sys::this_cpu());
+        assert_eq!(allowed.is_some(), before > 1, "a thread with one CPU is where it should be");
+        assert_eq!(cpus_of(tid), 1);
+        wake.send(allowed).unwrap();
+        assert_eq!(sleeper.join().unwrap(), before);
+    }
+
+    #[test]
+    fn no_thread_is_sent_where_it_may_not_run() {
+        // SAFETY: no memory involved.
+        let me = unsafe { libc::gettid() };
+        let before = cpus_of(me);
+        assert!(limit(me, libc::CPU_SETSIZE as u32 - 1).is_none());
+        assert!(limit(me, u32::MAX).is_none());
+        assert_eq!(cpus_of(me), before);
     }
 }
