@@ -126,6 +126,37 @@ fn blocked_c_calls_see_no_interruption() {
     assert_eq!(interrupted.load(Relaxed), 0);
 }
 
+/// The same for goroutines that compute, and so are interrupted, between their calls.
+#[test]
+#[cfg(target_arch = "x86_64")] // elsewhere a call that begins just as the signal is sent cannot be repeated
+fn c_calls_between_computations_see_no_eintr() {
+    let runtime = runtime(2);
+    let interrupted = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let mixed = (0..8u64).map(|i| {
+        let (interrupted, stop) = (interrupted.clone(), stop.clone());
+        runtime.spawn(move || {
+            let mut random = common::Rng::new(i);
+            while !stop.load(Relaxed) {
+                let end = Deadline::after(Duration::from_micros(500 + random.below(12_000)));
+                while !end.passed() {}
+                // SAFETY: plain C calls.
+                let failed = unsafe {
+                    [libc::usleep(random.below(300) as u32), libc::poll(std::ptr::null_mut(), 0, 1)]
+                        .map(|r| r != 0)
+                };
+                interrupted.fetch_add(failed.into_iter().filter(|f| *f).count(), Relaxed);
+            }
+        })
+    });
+    let mixed: Vec<_> = mixed.collect();
+    let preemptions = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
+    wait_until("they were interrupted often", || preemptions() > 300);
+    stop.store(true, Relaxed);
+    mixed.into_iter().for_each(|g| g.join().unwrap());
+    assert_eq!(interrupted.load(Relaxed), 0);
+}
+
 #[test]
 fn a_goroutine_that_computes_after_a_blocking_call_comes_back_under_a_p() {
     let runtime = runtime(1);

@@ -21,7 +21,7 @@ use super::m::M;
 use crate::current;
 use crate::debug::stacks;
 use crate::sys::signal::call_previous;
-use crate::sys::{affinity, modules};
+use crate::sys::{affinity, modules, page_size};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -78,8 +78,14 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
     // SAFETY: the M that runs this goroutine: it was stored before its thread-locals were loaded.
     let m = unsafe { &*g.m.load(Relaxed) };
     stacks::on_signal(m, g, context);
-    if m.in_runtime.load(Relaxed) != 0 || in_system_call(context) {
-        return; // the flag is seen when it leaves the runtime; a blocked call keeps its peace
+    if m.in_runtime.load(Relaxed) != 0 {
+        return; // the flag is seen when it leaves the runtime
+    }
+    if in_system_call(context) {
+        if m.stray.load(Relaxed) {
+            repeat_call(context); // the signal is ours
+        }
+        return;
     }
     m.enter_runtime();
     // With a P it is a signal from outside, or one that came too late.
@@ -137,6 +143,45 @@ fn in_system_call(context: *mut c_void) -> bool {
         at.read() == SYSCALL || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SYSCALL)
     }
 }
+
+/// The monitor saw the thread compute, and the next moment it began a call that never is restarted after a signal. It
+/// makes the call once more instead of returning EINTR: glibc loads the call's number just before, and the kernel has
+/// kept the arguments.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn repeat_call(context: *mut c_void) {
+    /// `mov eax, number`, and the prefix that would make it `mov r8d, number`.
+    const LOAD: u8 = 0xb8;
+    const PREFIX: u8 = 0x41;
+    /// Of this instruction and `syscall`.
+    const LENGTH: usize = 7;
+    const CALLS: [i64; 8] = [
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_poll,
+        libc::SYS_ppoll,
+        libc::SYS_select,
+        libc::SYS_pselect6,
+        libc::SYS_epoll_wait,
+        libc::SYS_epoll_pwait,
+    ];
+    // SAFETY: the kernel's context is valid. Code that has just run can be read, and so can what lies on the same page.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let after = registers[libc::REG_RIP as usize] as usize;
+        let interrupted = registers[libc::REG_RAX as usize] == -i64::from(libc::EINTR);
+        if !interrupted || after % page_size() <= LENGTH {
+            return;
+        }
+        let [prefix, load, number @ ..] = *((after - LENGTH - 1) as *const [u8; 6]);
+        let number = i64::from(u32::from_le_bytes(number));
+        if load == LOAD && prefix != PREFIX && CALLS.contains(&number) {
+            registers[libc::REG_RIP as usize] -= LENGTH as i64;
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn repeat_call(_context: *mut c_void) {}
 
 /// aarch64: `svc #0`, the result in x0.
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
