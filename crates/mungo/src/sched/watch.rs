@@ -45,16 +45,6 @@ const PARTING_NS: u64 = 200_000;
 /// Clocks of goroutines without a P that are read at each look.
 const STRAYS_PER_LOOK: usize = 32;
 
-/// Who has run so long since it was last seen, and did not sleep, is out of the call that it slept in before.
-const AWAKE_NS: u64 = 20_000;
-
-/// What a thread had done up to some moment.
-#[derive(Clone, Copy)]
-struct Past {
-    sleeps: u64,
-    cpu_ns: u64,
-}
-
 /// What was seen of a P.
 #[derive(Clone, Copy)]
 struct Seen {
@@ -65,14 +55,6 @@ struct Seen {
     /// The thread's CPU clock when it was first read on this tick, and at the last look.
     cpu_ns: Option<u64>,
     last_cpu_ns: Option<u64>,
-    past: Option<Past>,
-}
-
-/// Why a goroutine loses its P.
-enum Cause {
-    Blocked,
-    /// What was seen of its thread.
-    Computes(Option<Past>),
 }
 
 /// The monitor's memory.
@@ -100,7 +82,6 @@ struct Stray {
     cpu_ns: u64,
     /// What the clock said when it was last seen standing still.
     awake_since_cpu_ns: u64,
-    past: Option<Past>,
 }
 
 // SAFETY: the monitor's alone; the pointers are compared or lead to Ms, which live as long as the runtime.
@@ -114,7 +95,7 @@ impl Watch {
     pub(super) fn look(&mut self, shared: &Shared, now: u64) -> bool {
         self.seen.resize(
             shared.all_ps().count(),
-            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, last_cpu_ns: None, past: None },
+            Seen { tick: 0, m: std::ptr::null(), since_ns: now, cpu_ns: None, last_cpu_ns: None },
         );
         hooks::serve_inbox(shared);
         self.serve_urgent(shared, now);
@@ -139,22 +120,18 @@ impl Watch {
         if m.is_null() || tick != seen.tick || !std::ptr::eq(m, seen.m) {
             // SAFETY: Ms live as long as the runtime.
             let known = unsafe { m.as_ref() }.filter(|_| netpoll::anyone_waits());
-            let cpu_ns = known.and_then(thread_cpu_ns);
-            *seen = Seen { tick, m, since_ns: now, cpu_ns, last_cpu_ns: None, past: None };
+            *seen = Seen { tick, m, since_ns: now, cpu_ns: known.and_then(thread_cpu_ns), last_cpu_ns: None };
             return false;
         }
         // SAFETY: as above.
         let m: &'static M = unsafe { &*m };
         let ran = now - seen.since_ns;
         let flags = p.flags.load(Relaxed);
-        if ran >= SUSPECT_NS && seen.past.is_none() {
-            seen.past = Past::of(m);
-        }
         if flags & RETIRE == 0 && !somebody_waits(shared, p, now) {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
-            return self.retake(shared, m, p, now, Cause::Blocked);
+            return self.retake(shared, m, p, now, false);
         }
         if ran < SUSPECT_NS {
             return false;
@@ -163,7 +140,7 @@ impl Watch {
         let first = *seen.cpu_ns.get_or_insert(cpu);
         if seen.last_cpu_ns.replace(cpu) == Some(cpu) && thread_sleeps(m) {
             if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
-                return self.retake(shared, m, p, now, Cause::Blocked);
+                return self.retake(shared, m, p, now, false);
             }
             if ran >= STUCK_NS {
                 release_preempted(shared);
@@ -178,41 +155,35 @@ impl Watch {
         if ran >= slice_ns || flags & PREEMPT != 0 || keeps_woken_waiting {
             p.ask_to_yield(tick);
             if computes {
-                let past = seen.past;
-                self.evict(shared, m, p, now, ran, past);
+                self.evict(shared, m, p, now, ran);
             }
         }
         false
     }
 
-    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, cause: Cause) -> bool {
+    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, interrupt_it: bool) -> bool {
         let Some(p) = blocking::retake(m, p) else { return false };
         _ = p.take_request();
         p.m.store(std::ptr::null_mut(), Relaxed);
+        let counter = if interrupt_it { &p.counters.preemptions } else { &p.counters.retakes };
+        counter.add(1);
         let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
         hooks::retaken(shared, m, cpu_ns);
+        self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
         // SAFETY: Ps live as long as the runtime.
         let p: &'static P = unsafe { &*std::ptr::from_ref(p) };
-        let mut past = None;
-        match cause {
-            Cause::Blocked => {
-                p.counters.retakes.add(1);
-                shared.hand_off_for(p);
-            }
-            Cause::Computes(seen) => {
-                p.counters.preemptions.add(1);
-                past = seen;
-                // ORDERING: Release the P to whoever takes it: `M::take_parting`.
-                m.parting.store(std::ptr::from_ref(p).cast_mut(), Release);
-                if interrupt(m, &mut past) && p.flags.load(Relaxed) & RETIRE == 0 {
-                    self.parting.push((m, now));
-                } else if let Some(p) = m.take_parting() {
-                    // It just began to sleep and keeps its peace; or the P retires, which is not for a signal handler.
-                    shared.hand_off_for(p);
-                }
-            }
+        if !interrupt_it {
+            shared.hand_off_for(p);
+            return true;
         }
-        self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns, past });
+        // ORDERING: Release the P to whoever takes it: `M::take_parting`.
+        m.parting.store(std::ptr::from_ref(p).cast_mut(), Release);
+        if interrupt(m) && p.flags.load(Relaxed) & RETIRE == 0 {
+            self.parting.push((m, now));
+        } else if let Some(p) = m.take_parting() {
+            // It just began to sleep and keeps its peace; or the P retires, which is not for a signal handler.
+            shared.hand_off_for(p);
+        }
         true
     }
 
@@ -236,9 +207,7 @@ impl Watch {
             if p.urgent.load(Relaxed) && p.urgent.swap(false, Relaxed) && p.flags.load(Relaxed) & PREEMPT != 0 {
                 // SAFETY: Ms live as long as the runtime.
                 if let Some(m) = unsafe { p.m.load(Acquire).as_ref() } {
-                    let seen = self.seen.get(p.id as usize).filter(|seen| std::ptr::eq(seen.m, m));
-                    let past = seen.and_then(|seen| seen.past);
-                    self.evict(shared, m, p, now, 0, past);
+                    self.evict(shared, m, p, now, 0);
                 }
             }
         }
@@ -313,7 +282,7 @@ impl Watch {
         shared.push_urgent(woken);
         p.ask_to_yield(seen.tick);
         // SAFETY: Ms live as long as the runtime.
-        self.evict(shared, unsafe { &*seen.m }, p, now, now - seen.since_ns, seen.past);
+        self.evict(shared, unsafe { &*seen.m }, p, now, now - seen.since_ns);
     }
 
     /// The same if a policy decides: it queues them, and says whether they displace somebody.
@@ -339,7 +308,7 @@ impl Watch {
     ///
     /// If its slice is not over, it goes on first, for the rest of it. WHY NOT at the end of the queue: where wake-ups
     /// are frequent, all that compute would take turns of a millisecond, and none be done before the others.
-    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, ran_ns: u64, past: Option<Past>) {
+    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, ran_ns: u64) {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
         let outside = m.in_runtime.load(Acquire) == 0;
         if !allowed || !outside {
@@ -350,7 +319,7 @@ impl Watch {
         let spent_ns = before_ns + ran_ns;
         let goes_on_first = spent_ns < shared.config.time_slice_ns;
         m.goes_on_first.store(goes_on_first, Relaxed);
-        if self.retake(shared, m, p, now, Cause::Computes(past)) {
+        if self.retake(shared, m, p, now, true) {
             self.spent.retain(|(whose, _)| !std::ptr::eq(*whose, g));
             if goes_on_first {
                 self.spent.truncate(MOST_SPENT);
@@ -371,10 +340,7 @@ impl Watch {
             if cpu == stray.cpu_ns {
                 stray.awake_since_cpu_ns = cpu;
             } else if cpu.saturating_sub(stray.awake_since_cpu_ns) > COMPUTES_NS {
-                match stray.past {
-                    None => stray.past = Past::of(stray.m),
-                    Some(_) => _ = interrupt(stray.m, &mut stray.past),
-                }
+                _ = interrupt(stray.m);
             }
             (stray.at_ns, stray.cpu_ns) = (now, cpu);
         }
@@ -428,27 +394,14 @@ fn announced(m: &M) -> bool {
     running_g(m).is_some_and(|g| g.announced.load(Relaxed))
 }
 
-impl Past {
-    fn of(m: &M) -> Option<Past> {
-        Some(Past { sleeps: task::rest(m.tid.load(Relaxed))?.sleeps, cpu_ns: thread_cpu_ns(m)? })
-    }
-}
-
 /// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.
-/// Nor one that is over, if the kernel has not yet let the thread return from it. Returns whether it was sent.
-fn interrupt(m: &M, past: &mut Option<Past>) -> bool {
-    let outside = match (task::rest(m.tid.load(Relaxed)), thread_cpu_ns(m)) {
-        (Some(rest), Some(cpu_ns)) => {
-            let slept = past.replace(Past { sleeps: rest.sleeps, cpu_ns });
-            !rest.asleep
-                && slept.is_none_or(|past| past.sleeps == rest.sleeps && cpu_ns - past.cpu_ns >= AWAKE_NS)
-        }
-        _ => true,
-    };
-    if outside {
+/// Returns whether it was sent.
+fn interrupt(m: &M) -> bool {
+    let sent = !thread_sleeps(m);
+    if sent {
         preempt::interrupt(m);
     }
-    outside
+    sent
 }
 
 /// Lets preempted goroutines run on without a P: one of them may hold the lock that a worker waits for.
@@ -489,5 +442,5 @@ pub(crate) fn thread_cpu_ns(m: &M) -> Option<u64> {
 
 /// The kernel's word: sleeping or waiting for a disk, rather than runnable.
 pub(crate) fn thread_sleeps(m: &M) -> bool {
-    task::rest(m.tid.load(Relaxed)).is_some_and(|rest| rest.asleep)
+    task::is_asleep(m.tid.load(Relaxed))
 }

@@ -24,27 +24,14 @@ fn parse(line: String) -> Option<Sleeping> {
     Some(Sleeping { line, instruction, stack_pointer })
 }
 
-/// Whether and how often a thread sleeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
-    /// It sleeps or waits for a disk, rather than being runnable.
-    pub(crate) asleep: bool,
-    /// How often it went to sleep so far.
-    pub(crate) sleeps: u64,
-}
-
-/// `None`: the thread is gone, or the kernel does not tell.
-pub(crate) fn rest(tid: i32) -> Option<Rest> {
-    let mut text = [0u8; 4096];
-    let n = File::open(format!("/proc/self/task/{tid}/status")).and_then(|mut f| f.read(&mut text)).ok()?;
-    parse_rest(&text[..n])
-}
-
-fn parse_rest(text: &[u8]) -> Option<Rest> {
-    let value = |name: &[u8]| text.split(|&c| c == b'\n').find_map(|line| line.strip_prefix(name));
-    let state = value(b"State:\t")?.first()?;
-    let sleeps = std::str::from_utf8(value(b"voluntary_ctxt_switches:\t")?).ok()?.parse().ok()?;
-    Some(Rest { asleep: matches!(state, b'S' | b'D'), sleeps })
+/// The kernel's word: sleeping or waiting for a disk, rather than runnable.
+pub(crate) fn is_asleep(tid: i32) -> bool {
+    let mut text = [0u8; 128];
+    let path = format!("/proc/self/task/{tid}/stat");
+    let n = File::open(path).and_then(|mut f| f.read(&mut text)).unwrap_or(0);
+    let text = &text[..n];
+    let state = text.iter().rposition(|&c| c == b')').and_then(|at| text.get(at + 2));
+    matches!(state, Some(b'S' | b'D'))
 }
 
 /// All threads.
@@ -66,18 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_understood() {
-        let text = b"Name:\tState:\nState:\tD (disk sleep)\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
-        assert_eq!(parse_rest(text), Some(Rest { asleep: true, sleeps: 12 }));
-        assert_eq!(parse_rest(b"State:\tR (running)\n"), None);
-    }
-
-    #[test]
     fn this_thread_does_not_sleep() {
         // SAFETY: no memory involved.
         let me = unsafe { libc::gettid() };
-        assert!(!rest(me).unwrap().asleep);
-        assert_eq!(rest(i32::MAX), None);
         assert!(all().contains(&me));
         assert_eq!(sleeping(i32::MAX), None);
     }
