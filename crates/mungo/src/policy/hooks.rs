@@ -104,6 +104,10 @@ fn pass_on(engine: &Engine, shared: &Shared, proc: u32) {
         return;
     }
     for g in shared.take_inbox(COLLECT) {
+        // SAFETY: an M that a goroutine is bound to does not end before it is unbound.
+        if let Some(home) = unsafe { g.bound.load(Relaxed).as_ref() } {
+            engine.charge(home, g.policy, || crate::sched::watch::thread_cpu_ns(home)); // it was interrupted
+        }
         let cause = g.policy.cause();
         engine.submit(shared, proc, g, cause, false, false);
     }

@@ -101,12 +101,6 @@ pub(crate) fn reacquire(g: &'static G) {
     if m.p_after_contest().is_some() {
         return; // the monitor backed off
     }
-    if let Some(p) = m.take_parting() {
-        // It was to lose it by a signal, and came here first: it yields on its way out.
-        m.take_p(p);
-        p.ask_to_yield(p.tick.load(Relaxed));
-        return;
-    }
     if g.lock_depth.get() > 0 || bound::owes_ticket(m) || current::panic_is_the_threads() {
         // It stays on this thread. It comes back without a P only from a second release, and then queues again.
         while !bound::wait_for_p(m, g) {}

@@ -104,16 +104,31 @@ pub(crate) fn owes_ticket(m: &M) -> bool {
     m.ticket.is_owed()
 }
 
-/// A goroutine without a P queues up and sleeps with its thread. In the runtime or in the preemption handler. Returns
-/// `false` if the monitor let it run without a P.
+/// An interrupted goroutine passes its P on, if it still has it, and waits for another one. In the preemption handler.
+pub(crate) fn give_way(m: &M, g: &G) {
+    let p = m.p();
+    if let Some(p) = p {
+        p.take_request();
+        p.counters.preemptions.add(1);
+        m.drop_p();
+    }
+    queue_and_sleep(m, g, p);
+}
+
+/// A goroutine without a P queues up and sleeps with its thread. In the runtime. Returns `false` if the monitor let it
+/// run without a P.
 pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
+    queue_and_sleep(m, g, None)
+}
+
+/// The same, and passes on the P that it had.
+fn queue_and_sleep(m: &M, g: &G, p: Option<&'static P>) -> bool {
     g.bound.store(std::ptr::from_ref(m).cast_mut(), Relaxed);
     m.cpu.store(this_cpu(), Relaxed);
     let entry = (m.ticket.wait() == Wait::Queue).then_some(g.into());
     hooks::note_cause(m.shared(), g, Cause::Preempted);
-    let parting = m.take_parting();
     let first = m.goes_on_first.swap(false, Relaxed);
-    match (parting, entry) {
+    match (p, entry) {
         (Some(p), entry) => m.shared().pass_on(p, entry, first),
         (None, Some(g)) => m.shared().queue_interrupted(g, first),
         (None, None) => m.shared().wake_one(),

@@ -55,11 +55,8 @@ pub(crate) struct M {
     /// Its goroutine lost the P by `retake` or by `Ticket::release`, and has not got one since.
     pub(crate) stray: AtomicBool,
     pub(crate) ticket: Ticket,
-    /// The P that the monitor took from its goroutine, for the preemption handler to pass on. Written by the monitor;
-    /// whoever swaps it out owns the P.
-    pub(crate) parting: AtomicPtr<P>,
-    /// Its goroutine was interrupted before its slice was over, and goes on first. Written by the monitor before
-    /// `parting`.
+    /// Its goroutine is interrupted before its slice is over, and goes on first. Written by the monitor before it sends
+    /// the signal.
     pub(crate) goes_on_first: AtomicBool,
     /// The CPU that it last went to sleep on. Written by this thread.
     pub(crate) cpu: AtomicU32,
@@ -104,7 +101,6 @@ impl M {
             retake: Lock::new(()),
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
-            parting: AtomicPtr::new(null_mut()),
             goes_on_first: AtomicBool::new(false),
             cpu: AtomicU32::new(u32::MAX),
             allowed: Cell::new(None),
@@ -213,12 +209,6 @@ impl M {
             p.m.store(null_mut(), Relaxed);
         }
         self.p.store(null_mut(), Relaxed);
-    }
-
-    /// The P that the monitor left here, if nobody took it yet. It belongs to the caller then.
-    pub(crate) fn take_parting(&self) -> Option<&'static P> {
-        // SAFETY: Ps live as long as the runtime. ORDERING: Acquire pairs with the Release in `Watch::retake`.
-        unsafe { self.parting.swap(null_mut(), Acquire).as_ref() }
     }
 
     // ORDERING: `in_runtime` is written by this thread alone. The compiler fences keep the order towards signal

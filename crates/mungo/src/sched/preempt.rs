@@ -1,23 +1,26 @@
-//! Preemption of code that never calls the runtime: the P goes first, the thread follows.
+//! Preemption of code that never calls the runtime: the thread stays, the P goes.
 //!
-//! The monitor takes the P of a goroutine whose slice is over, by the same protocol as from a blocked one, and gives
-//! it to another M at once, even if the kernel has just put the goroutine's thread aside. Then it sends SIGURG to
-//! the thread. The handler finds the goroutine without a P, puts it on the global queue as one that is bound to its
-//! thread, and sleeps until it is given a P again. The OS thread never changes under the interrupted code, and the
-//! kernel saved all registers: a preempted malloc, vector loop, C function or vDSO call is as safe as under the
-//! kernel's own preemption.
+//! The monitor asks the P of a goroutine whose slice is over, and sends SIGURG to the thread. The handler puts the
+//! goroutine on the global queue as one that is bound to its thread, passes the P on to another thread, and sleeps
+//! until it is given one again. The OS thread never changes under the interrupted code, and the kernel saved all
+//! registers: a preempted malloc, vector loop, C function or vDSO call is as safe as under the kernel's own preemption.
+//!
+//! The handler runs when the kernel gets round to the thread, which on a busy machine may be hundreds of milliseconds
+//! later; and in libc it does nothing. If it has not passed the P on after 200 µs, the monitor takes it, by the same
+//! protocol as from a blocked goroutine, and sends another signal when it sees the thread computing without one.
 //!
 //! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
 //! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the
 //! monitor.
 //!
 //! Rejected: switching to another stack from the handler, as Go does. It needs a compiler that knows safe points; every
-//! Rust runtime that tried corrupts registers or hangs in malloc. Rejected too: letting the handler give the P away.
-//! On a busy machine it runs when the kernel gets round to the thread, hundreds of milliseconds later.
+//! Rust runtime that tried corrupts registers or hangs in malloc. Rejected too: the monitor takes the P at once. That
+//! needs a `membarrier` each time, 4 % of the CPU time of a web server whose requests compute.
 
 use super::bound;
 use super::g::G;
 use super::m::M;
+use super::p::{PREEMPT, RETIRE};
 use crate::current;
 use crate::debug::stacks;
 use crate::sys::signal::call_previous;
@@ -81,25 +84,29 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
     if m.in_runtime.load(Relaxed) != 0 {
         return; // the flag is seen when it leaves the runtime
     }
-    if in_system_call(context) {
-        if m.stray.load(Relaxed) {
-            repeat_call(context); // the signal is ours
-        }
-        return;
-    }
     m.enter_runtime();
-    // With a P it is a signal from outside, or one that came too late.
-    if m.p().is_none() && !holds_a_lock(context) {
-        m.interrupted.note(context);
-        // ORDERING: Release what was just noted to those who take dumps.
-        m.in_handler.store(true, Release);
-        bound::wait_for_p(m, g);
-        m.in_handler.store(false, Relaxed);
+    if shall_give_way(m) {
+        if in_system_call(context) {
+            repeat_call(context);
+        } else if !holds_a_lock(context) {
+            m.interrupted.note(context);
+            // ORDERING: Release what was just noted to those who take dumps.
+            m.in_handler.store(true, Release);
+            bound::give_way(m, g);
+            m.in_handler.store(false, Relaxed);
+        }
     }
     m.leave_runtime();
 }
 
-/// It is in libc or in the loader, where it may hold a lock that others need: let it go on a little, without a P. The
+/// It has lost its P, or is asked to give it up. Else the signal is from outside, or came too late.
+///
+/// A P that retires is not for a signal handler: the monitor takes it.
+fn shall_give_way(m: &M) -> bool {
+    m.p().is_none_or(|p| p.is_asked() && p.flags.load(Relaxed) & (PREEMPT | RETIRE) == PREEMPT)
+}
+
+/// It is in libc or in the loader, where it may hold a lock that others need: let it go on a little. The
 /// monitor sends another signal.
 ///
 /// WHY NOT end the patience after some signals: the monitor allocates when it starts a thread, and does so with the

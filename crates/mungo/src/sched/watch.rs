@@ -18,7 +18,7 @@ use crate::netpoll;
 use crate::policy::{Watchdog, hooks};
 use crate::sys::{clock, task};
 use crate::time::heap::Due;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// An announced blocking call keeps its P so long, as in Go.
 const ANNOUNCED_NS: u64 = 20_000;
@@ -65,13 +65,21 @@ pub(super) struct Watch {
     strays: Vec<Stray>,
     /// Goroutines that were interrupted before their slice was over, the last one first, and how much of it is spent.
     spent: Vec<(*const G, u64)>,
-    /// Ms that were interrupted and have to pass a P on, and since when.
-    parting: Vec<(&'static M, u64)>,
+    /// Who was sent the signal and has to pass its P on.
+    parting: Vec<Parting>,
     /// A timer is late, and this is when the goroutine that has computed longest has done so long enough; 0: none is.
     ripe_ns: u64,
     /// What [`netpoll::looks`] said.
     net_looks: u64,
     watchdog: Watchdog,
+}
+
+/// An M whose goroutine shall give its P up in the signal handler.
+struct Parting {
+    m: &'static M,
+    p: &'static P,
+    tick: u32,
+    since_ns: u64,
 }
 
 /// An M whose goroutine lost the P.
@@ -131,7 +139,7 @@ impl Watch {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
-            return self.retake(shared, m, p, now, false);
+            return self.retake(shared, m, p, now);
         }
         if ran < SUSPECT_NS {
             return false;
@@ -140,7 +148,7 @@ impl Watch {
         let first = *seen.cpu_ns.get_or_insert(cpu);
         if seen.last_cpu_ns.replace(cpu) == Some(cpu) && thread_sleeps(m) {
             if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
-                return self.retake(shared, m, p, now, false);
+                return self.retake(shared, m, p, now);
             }
             if ran >= STUCK_NS {
                 release_preempted(shared);
@@ -161,44 +169,32 @@ impl Watch {
         false
     }
 
-    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, interrupt_it: bool) -> bool {
+    /// Takes the P from a goroutine outside the runtime, for others. `false`: it is inside after all.
+    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
         let Some(p) = blocking::retake(m, p) else { return false };
         _ = p.take_request();
         p.m.store(std::ptr::null_mut(), Relaxed);
-        let counter = if interrupt_it { &p.counters.preemptions } else { &p.counters.retakes };
-        counter.add(1);
+        p.counters.retakes.add(1);
         let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
         hooks::retaken(shared, m, cpu_ns);
         self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
         // SAFETY: Ps live as long as the runtime.
-        let p: &'static P = unsafe { &*std::ptr::from_ref(p) };
-        if !interrupt_it {
-            shared.hand_off_for(p);
-            return true;
-        }
-        // ORDERING: Release the P to whoever takes it: `M::take_parting`.
-        m.parting.store(std::ptr::from_ref(p).cast_mut(), Release);
-        if interrupt(m) && p.flags.load(Relaxed) & RETIRE == 0 {
-            self.parting.push((m, now));
-        } else if let Some(p) = m.take_parting() {
-            // It just began to sleep and keeps its peace; or the P retires, which is not for a signal handler.
-            shared.hand_off_for(p);
-        }
+        shared.hand_off_for(unsafe { &*std::ptr::from_ref(p) });
         true
     }
 
-    /// A thread that was interrupted and has no CPU cannot pass its P on.
+    /// A thread that was interrupted and has no CPU, or is in libc, does not pass its P on.
     fn pass_on_in_their_place(&mut self, shared: &Shared, now: u64) {
-        self.parting.retain(|(m, since)| {
-            if m.parting.load(Relaxed).is_null() {
+        let mut parting = std::mem::take(&mut self.parting);
+        parting.retain(|Parting { m, p, tick, since_ns }| {
+            let waits = std::ptr::eq(p.m.load(Acquire), *m) && p.is_asked_on(*tick);
+            if waits && now - since_ns >= PARTING_NS {
+                self.retake(shared, m, p, now);
                 return false;
             }
-            let late = now - since >= PARTING_NS;
-            if late {
-                m.take_parting().into_iter().for_each(|p| shared.hand_off_for(p));
-            }
-            !late
+            waits
         });
+        self.parting = parting;
     }
 
     /// A policy wants Ps for goroutines that have just become runnable.
@@ -303,7 +299,7 @@ impl Watch {
         self.serve_urgent(shared, now);
     }
 
-    /// Takes the P from a goroutine that computes, and interrupts it. If it is in the runtime, it sees the request
+    /// Interrupts a goroutine that computes and was asked to give its P up. If it is in the runtime, it sees the request
     /// there.
     ///
     /// If its slice is not over, it goes on first, for the rest of it. WHY NOT at the end of the queue: where wake-ups
@@ -311,21 +307,25 @@ impl Watch {
     fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, ran_ns: u64) {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
         let outside = m.in_runtime.load(Acquire) == 0;
-        if !allowed || !outside {
+        let tick = p.tick.load(Relaxed);
+        let sent = self.parting.iter().any(|sent| std::ptr::eq(sent.m, m) && sent.tick == tick);
+        if !allowed || !outside || sent || thread_sleeps(m) {
             return;
         }
         let g = m.g.load(Relaxed).cast_const();
         let before_ns = self.spent.iter().find(|(whose, _)| std::ptr::eq(*whose, g)).map_or(0, |(_, ns)| *ns);
         let spent_ns = before_ns + ran_ns;
         let goes_on_first = spent_ns < shared.config.time_slice_ns;
-        m.goes_on_first.store(goes_on_first, Relaxed);
-        if self.retake(shared, m, p, now, true) {
-            self.spent.retain(|(whose, _)| !std::ptr::eq(*whose, g));
-            if goes_on_first {
-                self.spent.truncate(MOST_SPENT);
-                self.spent.insert(0, (g, spent_ns));
-            }
+        self.spent.retain(|(whose, _)| !std::ptr::eq(*whose, g));
+        if goes_on_first {
+            self.spent.truncate(MOST_SPENT);
+            self.spent.insert(0, (g, spent_ns));
         }
+        m.goes_on_first.store(goes_on_first, Relaxed); // published with the signal
+        // SAFETY: Ps live as long as the runtime.
+        let p: &'static P = unsafe { &*std::ptr::from_ref(p) };
+        self.parting.push(Parting { m, p, tick, since_ns: now });
+        preempt::interrupt(m);
     }
 
     /// Goroutines that lost their P and compute get the signal that brings them back under one.
@@ -340,7 +340,7 @@ impl Watch {
             if cpu == stray.cpu_ns {
                 stray.awake_since_cpu_ns = cpu;
             } else if cpu.saturating_sub(stray.awake_since_cpu_ns) > COMPUTES_NS {
-                _ = interrupt(stray.m);
+                interrupt(stray.m);
             }
             (stray.at_ns, stray.cpu_ns) = (now, cpu);
         }
@@ -350,7 +350,7 @@ impl Watch {
     /// When to look at the timers: when the first one is due and a little more, or when somebody can make room for it.
     pub(super) fn next_timer_look_ns(&self, shared: &Shared) -> u64 {
         let timer = shared.next_timer_ns().saturating_add(LATE_TIMER_NS).max(self.ripe_ns);
-        self.parting.iter().fold(timer, |first, (_, since)| first.min(since + PARTING_NS))
+        self.parting.iter().fold(timer, |first, parting| first.min(parting.since_ns + PARTING_NS))
     }
 
     /// Whether there is a reason to look again within a millisecond.
@@ -395,13 +395,10 @@ fn announced(m: &M) -> bool {
 }
 
 /// The signal must not hit a blocked call: some, as `nanosleep` and `poll`, return EINTR whatever the handler asks for.
-/// Returns whether it was sent.
-fn interrupt(m: &M) -> bool {
-    let sent = !thread_sleeps(m);
-    if sent {
+fn interrupt(m: &M) {
+    if !thread_sleeps(m) {
         preempt::interrupt(m);
     }
-    sent
 }
 
 /// Lets preempted goroutines run on without a P: one of them may hold the lock that a worker waits for.
