@@ -124,7 +124,12 @@ fn respawning_cannot_starve_the_others() {
     let (s, m) = (stop.clone(), n.clone());
     rt.spawn(move || respawn(s, m));
     wait_until("it respawns", || n.load(Relaxed) > 1000);
+    let slices = || rt.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
+    let before = slices();
     (0..20).for_each(|_| rt.spawn(yield_now).join().unwrap());
+    let passed = slices() - before;
+    // Two turns each. Between a join and the next spawn this thread may lose its CPU for some slices.
+    assert!(passed < 400, "{passed} slices for 20 goroutines");
     stop.store(true, Relaxed);
     end(rt);
 }

@@ -108,8 +108,11 @@ pub(crate) fn owes_ticket(m: &M) -> bool {
 pub(crate) fn give_way(m: &M, g: &G) {
     let p = m.p();
     if let Some(p) = p {
-        p.take_request();
         p.counters.preemptions.add(1);
+        p.take_request();
+        if !m.goes_on_first.load(Relaxed) {
+            p.ask_to_yield(p.tick.load(Relaxed).wrapping_add(1)); // its next owner ends the slice
+        }
         m.drop_p();
     }
     queue_and_sleep(m, g, p);

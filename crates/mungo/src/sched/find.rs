@@ -99,12 +99,8 @@ fn obey(m: &'static M, p: &'static P) -> bool {
         if hooks::decides(p) {
             hooks::slice_over(p, m.shared());
         }
-        // A pair that wakes each other through `runnext` has used up its slice: the ring's turn.
-        if let Err(full) = p.runq.demote_next() {
-            super::park::spill(p, m.shared(), full);
-        }
         // SAFETY: this M owns the P.
-        unsafe { p.slice_ended() };
+        unsafe { p.end_slice(m.shared()) };
     }
     if flags & RETIRE != 0 {
         drop_spinning(m);

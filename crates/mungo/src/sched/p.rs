@@ -7,6 +7,7 @@ use super::g::{self, G, GPtr, pool};
 use super::global::GList;
 use super::m::M;
 use super::runq::RunQueue;
+use super::shared::Shared;
 use crate::metrics::sample::Sampler;
 use crate::policy::Engine;
 use crate::stack::SlotCache;
@@ -51,6 +52,9 @@ pub(crate) struct P {
     pub(crate) sampler: Sampler,
     /// How long its goroutine may run, if a policy decides. Written by the owner, read by the monitor.
     pub(crate) slice_ns: AtomicU64,
+    /// The one in `runnext` was put there by the monitor, because a timer was late. Set by the monitor, cleared by the
+    /// owner.
+    pub(crate) next_is_late: AtomicBool,
     /// Its goroutine shall make room at once. Set by whoever asked it to, cleared by the monitor.
     pub(crate) urgent: AtomicBool,
     /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
@@ -135,6 +139,7 @@ impl P {
             counters: Counters::default(),
             sampler: Sampler::new(),
             slice_ns: AtomicU64::new(0),
+            next_is_late: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
             upcoming: AtomicPtr::new(std::ptr::null_mut()),
             core: UnsafeCell::new(Core {
@@ -181,13 +186,21 @@ impl P {
         self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 
+    /// The slice is over, also that of the one next in line, which would inherit it: a pair that wakes each other, or one
+    /// that respawns itself, would keep the P for ever.
+    ///
     /// Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless the
-    /// slice was its own, or somebody was put next in line. Else a goroutine that respawns itself fills the queue
-    /// faster than it is emptied.
+    /// slice was its own, or somebody is next in line all the same. Else a goroutine that respawns itself fills the
+    /// queue faster than it is emptied.
     ///
     /// # Safety
     /// The caller owns the P.
-    pub(crate) unsafe fn slice_ended(&self) {
+    pub(crate) unsafe fn end_slice(&self, shared: &Shared) {
+        if !self.next_is_late.swap(false, Relaxed)
+            && let Err(full) = self.runq.demote_next()
+        {
+            super::park::spill(self, shared, full);
+        }
         // SAFETY: by the caller.
         let core = unsafe { self.core() };
         let own_slice = self.tick.load(Relaxed) == core.global_tick.wrapping_add(1);

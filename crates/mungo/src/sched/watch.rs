@@ -225,10 +225,9 @@ impl Watch {
         }
         let mut woken = GList::new();
         for other in shared.all_ps() {
-            take_late(shared, other, now, |g| {
-                if !p.runq.offer_next(g.as_ptr()) {
-                    woken.push(g);
-                }
+            take_late(shared, other, now, |g| match p.runq.offer_next(g.as_ptr()) {
+                true => p.next_is_late.store(true, Relaxed),
+                false => woken.push(g),
             });
         }
         self.make_room(shared, p, seen, woken, now);

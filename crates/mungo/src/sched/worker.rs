@@ -76,7 +76,7 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
             p.counters.preemptions.add(1);
             p.take_request();
             // SAFETY: this M owns the P.
-            unsafe { p.slice_ended() };
+            unsafe { p.end_slice(shared) };
             match hooks::decides(p) {
                 true => hooks::requeue(m, p, shared, g, Cause::Preempted),
                 false => shared.push_global_one(g),
