@@ -130,8 +130,7 @@ pub(crate) fn run(options: &Options, reports: Reports, out: &Out, interrupt: &In
     crate::work::rounds_per_us(); // now, while nothing else runs
     let comparison = measure(workload, &policies, options, interrupt)?;
     if comparison.contenders.iter().all(|c| c.repeats.is_empty()) {
-        eprintln!("mungo: interrupted before the first round was over; nothing to report");
-        return Err(Error::Interrupted);
+        return Err(Error::Interrupted("interrupted before the first round was over; nothing to report"));
     }
     reports.write(&comparison, out)?;
     interrupt.check()

@@ -4,7 +4,7 @@ use crate::compare::{Comparison, Row};
 use crate::out::{Ink, Out};
 use crate::stats::Summary;
 use comfy_table::presets::{ASCII_FULL_CONDENSED, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 /// Three digits that matter.
 pub(crate) fn number(value: f64) -> String {
@@ -61,6 +61,9 @@ pub(crate) fn render(out: &Out, texts: usize, head: Vec<String>, rows: Vec<Vec<S
         table.set_header(head);
     }
     table.add_rows(rows);
+    if let Some(columns) = out.columns() {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16);
+    }
     for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -115,8 +118,8 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
         c.seed.wrapping_add(1),
         c.seed.wrapping_add(c.rounds as u64)
     );
-    let mut lines = vec![out.paint(Ink::Heading, title), out.paint(Ink::Faint, c.about)];
-    lines.extend(remarks(c));
+    let mut lines = vec![out.paint(Ink::Heading, title), out.paint(Ink::Faint, out.fold("", c.about))];
+    lines.extend(remarks(c).iter().map(|remark| out.fold("", remark)));
     let mut head = vec!["".to_owned()];
     head.extend(c.contenders.iter().map(|c| c.name.clone()));
     let body = c.rows().into_iter().map(|row| {
@@ -124,7 +127,7 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
         std::iter::once(row.label.clone()).chain(cells).collect()
     });
     lines.push(paint_stars(&render(out, 1, head, body.collect()), out));
-    lines.push(out.paint(Ink::Faint, note(c, star(out))));
+    lines.push(out.paint(Ink::Faint, out.fold("", &note(c, star(out)))));
     lines.join("\n")
 }
 
