@@ -66,7 +66,8 @@ fn dots(page: &mut String, c: &Comparison, rows: &[Row]) {
     }
     *page += "</div>\n";
     if c.rounds > 1 {
-        *page += "<p class=\"faint\">A dot is a repeat, the line their mean, the bar its 95 % confidence interval.</p>\n";
+        *page += "<p class=\"faint\">A dot is a repeat, the line their mean, the bar its 95 % confidence \
+                  interval.</p>\n";
     }
 }
 
@@ -74,7 +75,7 @@ fn dots(page: &mut String, c: &Comparison, rows: &[Row]) {
 fn curves(page: &mut String, c: &Comparison) {
     let mut legend = "<p class=\"legend\">".to_owned();
     for (i, contender) in c.contenders.iter().enumerate() {
-        _ = write!(legend, "<span><i class=\"c{}\"></i>{}</span> ", i % 8, escape(&contender.name));
+        _ = write!(legend, "<span><i class=\"{}\"></i>{}</span> ", svg::color(i), escape(&contender.name));
     }
     *page += "<div class=\"plots\">\n";
     let classes = c.contenders.iter().flat_map(|who| &who.repeats).next().map(|r| &r.outcome.classes);

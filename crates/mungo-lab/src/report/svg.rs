@@ -20,6 +20,11 @@ fn open(height: f64, label: &str) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">")
 }
 
+/// The class of the policy with this number: eight colours, and dashes after them.
+pub(super) fn color(policy: usize) -> String {
+    format!("c{}{}", policy % 8, if policy < 8 { "" } else { " again" })
+}
+
 fn text(svg: &mut String, class: &str, x: f64, y: f64, anchor: &str, what: &str) {
     let what = escape(what);
     _ = write!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{what}</text>");
@@ -89,17 +94,17 @@ pub(super) fn dots(axis: &str, row: &Row, policies: &[(&str, Vec<f64>)]) -> Stri
         let Some(summary) = summary else { continue };
         let (class, star) = if row.best == Some(i) { ("best", "★ ") } else { ("name", "") };
         text(&mut svg, class, WIDTH, above, "end", &format!("{star}{}", interval(summary, row.unit)));
-        let color = i % 8;
+        let color = color(i);
         if let Some(margin) = summary.margin {
             let [from, to] = [summary.mean - margin, summary.mean + margin].map(x);
-            line(&mut svg, &format!("ci c{color}"), [from, y, to, y]);
+            line(&mut svg, &format!("ci {color}"), [from, y, to, y]);
         }
         for value in values {
             let (cx, shown) = (x(*value), number(*value));
-            _ = write!(svg, "<circle class=\"dot c{color}\" cx=\"{cx:.1}\" cy=\"{y:.1}\" r=\"4\">");
+            _ = write!(svg, "<circle class=\"dot {color}\" cx=\"{cx:.1}\" cy=\"{y:.1}\" r=\"4\">");
             _ = write!(svg, "<title>{}: {shown} {}</title></circle>", escape(name), row.unit);
         }
-        line(&mut svg, &format!("mean c{color}"), [x(summary.mean), y - 9.0, x(summary.mean), y + 9.0]);
+        line(&mut svg, &format!("mean {color}"), [x(summary.mean), y - 9.0, x(summary.mean), y + 9.0]);
     }
     svg + "</svg>"
 }
@@ -155,7 +160,7 @@ pub(super) fn curves(label: &str, series: &[(&str, Times)]) -> String {
     text(&mut svg, "", (LEFT + RIGHT) / 2.0, BOTTOM + 35.0, "middle", "percentile");
     for (i, name, points) in &all {
         let path: Vec<String> = points.iter().map(|(n, us)| format!("{:.1},{:.1}", x(*n), y(*us))).collect();
-        _ = write!(svg, "<polyline class=\"curve c{}\" points=\"{}\">", i % 8, path.join(" "));
+        _ = write!(svg, "<polyline class=\"curve {}\" points=\"{}\">", color(*i), path.join(" "));
         _ = write!(svg, "<title>{}</title></polyline>", escape(name));
     }
     svg + "</svg>"
