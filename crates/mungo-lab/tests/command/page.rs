@@ -59,7 +59,8 @@ struct Printed {
     remarks: String,
 }
 
-/// Runs the browser without any network; `None` if it does not come to an end, as broken installations do.
+/// Runs the browser without any network; `None` if it fails or does not come to an end, as broken
+/// installations do.
 fn headless(browser: &Path, argument: &str, page: &Path) -> Option<Printed> {
     const QUIET: [&str; 11] = [
         "--headless=new",
@@ -82,13 +83,19 @@ fn headless(browser: &Path, argument: &str, page: &Path) -> Option<Printed> {
     command.stdout(File::create(&stdout).ok()?).stderr(File::create(&stderr).ok()?);
     let mut child = command.spawn().ok()?;
     let start = Instant::now();
-    while child.try_wait().ok()?.is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().ok()? {
+            break status;
+        }
         if start.elapsed() > Duration::from_secs(60) {
             _ = child.kill();
             _ = child.wait();
             return None;
         }
         std::thread::sleep(Duration::from_millis(50));
+    };
+    if !status.success() {
+        return None;
     }
     let read = |path| Some(String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned());
     Some(Printed { page: read(stdout)?, remarks: read(stderr)? })
