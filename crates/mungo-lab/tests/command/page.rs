@@ -164,21 +164,23 @@ fn a_browser_draws_it() {
     std::fs::write(&small, "<iframe src=\"measured.html\" width=\"400\" height=\"2000\"></iframe>")
         .expect("a page");
     std::fs::write(&blank, "").expect("a page");
-    let Some(printed) = headless(&browser, "--dump-dom", &measured) else {
+    let dump = "--dump-dom".to_owned();
+    let png = |page: &Path| page.with_extension("png");
+    let draw = |page: &Path| format!("--screenshot={}", png(page).display());
+    let runs = [(&measured, dump.clone()), (&small, dump), (&path, draw(&path)), (&blank, draw(&blank))];
+    let printed: Option<Vec<Printed>> =
+        runs.iter().map(|(page, argument)| headless(&browser, argument, page)).collect();
+    let Some([wide, narrow, drawn, empty]) = printed.as_deref() else {
         return eprintln!("skipped: {} does not work here", browser.display());
     };
-    check(&printed.page, &data(&text));
-    let small = headless(&browser, "--dump-dom", &small).expect("it worked before");
-    for (remarks, width) in [(printed.remarks, 1400), (small.remarks, 400)] {
+    check(&wide.page, &data(&text));
+    for (printed, width) in [(wide, 1400), (narrow, 400)] {
         let fine = format!("measured at {width}: all is readable");
-        assert!(matches!(console(&remarks)[..], [one] if one.contains(&fine)), "{remarks}");
+        assert!(matches!(console(&printed.remarks)[..], [one] if one.contains(&fine)), "{}", printed.remarks);
     }
-    let [drawn, blank] = [path, blank].map(|page| {
-        let picture = page.with_extension("png");
-        let argument = format!("--screenshot={}", picture.display());
-        let printed = headless(&browser, &argument, &page).expect("it worked before");
+    for printed in [drawn, empty] {
         assert!(console(&printed.remarks).is_empty(), "{}", printed.remarks);
-        std::fs::metadata(&picture).expect("a picture").len()
-    });
-    assert!(drawn > 5 * blank, "a picture of {drawn} bytes, where an empty one has {blank}");
+    }
+    let [drawn, empty] = [&path, &blank].map(|page| std::fs::metadata(png(page)).expect("a picture").len());
+    assert!(drawn > 5 * empty, "a picture of {drawn} bytes, where an empty one has {empty}");
 }
