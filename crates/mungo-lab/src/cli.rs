@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A scheduler laboratory: see goroutines at work, compare scheduling policies, measure.
 #[derive(Debug, Parser)]
-#[command(name = "mungo", version, args_conflicts_with_subcommands = true)]
+#[command(name = "mungo", version)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Verb>,
@@ -149,8 +149,12 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<()> {
     let out = Out::new(cli.no_color);
-    let verb = cli.command.unwrap_or(Verb::Tour(cli.tour));
-    match verb {
+    if cli.command.is_some() && cli.tour.quick {
+        return Err(Error::Usage(
+            "--quick is for the tour: 'mungo --quick' or 'mungo tour --quick'".to_owned(),
+        ));
+    }
+    match cli.command.unwrap_or(Verb::Tour(cli.tour)) {
         Verb::Workloads => listings::workloads(&out),
         Verb::Policies => listings::policies(&out),
         Verb::Measure { contestant, procs, case } => bench::measure_one(&contestant, procs, &case, &out),

@@ -12,8 +12,8 @@ pub(crate) enum Error {
     Usage(String),
     /// Something went wrong.
     Failed(String),
-    /// Ctrl-C. What was measured has been printed.
-    Interrupted,
+    /// Ctrl-C. What was measured has been printed, or this says that there is nothing.
+    Interrupted(&'static str),
     /// The reader of our output went away, as `head` does.
     ReaderGone,
 }
@@ -30,7 +30,7 @@ impl Error {
         ExitCode::from(match self {
             Error::Usage(_) => 2,
             Error::Failed(_) | Error::ReaderGone => 1,
-            Error::Interrupted => 130,
+            Error::Interrupted(_) => 130,
         })
     }
 }
@@ -39,7 +39,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(what) | Error::Failed(what) => f.write_str(what),
-            Error::Interrupted => f.write_str("interrupted"),
+            Error::Interrupted(what) => f.write_str(what),
             Error::ReaderGone => f.write_str("nobody reads the output"),
         }
     }

@@ -36,6 +36,6 @@ impl Interrupt {
     /// # Errors
     /// [`Error::Interrupted`] once somebody asked for the end.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.is_set() { Err(Error::Interrupted) } else { Ok(()) }
+        if self.is_set() { Err(Error::Interrupted("interrupted")) } else { Ok(()) }
     }
 }

@@ -7,7 +7,9 @@ use crate::{policy, workloads};
 fn list<'a>(out: &Out, items: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Result<()> {
     let width = items.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, about) in items {
-        out.line(format!("{}  {about}", out.paint(Ink::Heading, format!("{name:<width$}"))))?;
+        // All lines are folded as if the names were blanks.
+        let about = out.fold(&" ".repeat(width + 2), about);
+        out.line(format!("{}{}", out.paint(Ink::Heading, format!("{name:<width$}")), &about[width..]))?;
     }
     Ok(())
 }

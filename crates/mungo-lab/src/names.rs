@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// Below this similarity a suggestion would be a guess. TUNED: `fofi` finds `fifo`, `xyz` finds nothing.
-const SIMILAR: f64 = 0.6;
+/// Below this similarity a suggestion would be a guess. TUNED: `fofi` finds `fifo`, `nope` finds no `fanout`.
+const SIMILAR: f64 = 0.65;
 
 /// The one of `all` that is most like `name`, if any is.
 pub(crate) fn closest<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -70,11 +70,12 @@ mod tests {
 
     #[test]
     fn the_closest_name() {
-        let names = ["fifo", "lifo", "priority", "spawn-storm"];
+        let names = ["fifo", "lifo", "priority", "spawn-storm", "fanout"];
         assert_eq!(closest("fofi", names), Some("fifo"));
         assert_eq!(closest("priorty", names), Some("priority"));
         assert_eq!(closest("storm", names), Some("spawn-storm"));
         assert_eq!(closest("xyz", names), None);
+        assert_eq!(closest("nope", names), None);
         assert!(unknown("policy", "qqq", names).to_string().contains("fifo, lifo"));
     }
 

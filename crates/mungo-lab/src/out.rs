@@ -18,6 +18,8 @@ pub(crate) enum Ink {
 pub(crate) struct Out {
     color: bool,
     unicode: bool,
+    /// Of the terminal; elsewhere lines are as long as they are.
+    columns: Option<usize>,
 }
 
 impl Out {
@@ -31,13 +33,17 @@ impl Out {
             _ => None,
         });
         let ascii = locale.is_some_and(|name| !name.contains("utf-8") && !name.contains("utf8"));
-        Out { color: !no_color && !set("NO_COLOR") && !dumb && io::stdout().is_terminal(), unicode: !ascii }
+        Out {
+            color: !no_color && !set("NO_COLOR") && !dumb && io::stdout().is_terminal(),
+            unicode: !ascii,
+            columns: terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into()),
+        }
     }
 
     /// As on a terminal that can do everything.
     #[cfg(test)]
     pub(crate) fn colourful() -> Out {
-        Out { color: true, unicode: true }
+        Out { color: true, unicode: true, columns: None }
     }
 
     /// # Errors
@@ -66,6 +72,27 @@ impl Out {
             true => format!("\x1b[{code}m{}\x1b[0m", text.as_ref()),
             false => text.as_ref().to_owned(),
         }
+    }
+
+    /// How wide a table may be.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        self.columns
+    }
+
+    /// Breaks a text between words where the terminal ends; all of its lines start with `indent`.
+    pub(crate) fn fold(&self, indent: &str, text: &str) -> String {
+        let (mut folded, mut column) = (indent.to_owned(), indent.len());
+        for word in text.split_inclusive(' ') {
+            let width = word.trim_end().chars().count();
+            if column > indent.len() && self.columns.is_some_and(|columns| column + width > columns) {
+                folded.truncate(folded.trim_end().len());
+                folded = folded + "\n" + indent;
+                column = indent.len();
+            }
+            folded += word;
+            column += word.chars().count();
+        }
+        folded
     }
 
     /// `plain` where block characters cannot be shown.
@@ -97,8 +124,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn texts_are_folded_on_terminals() {
+        let out = Out { columns: Some(10), ..Out::colourful() };
+        assert_eq!(out.fold("  ", "to be or not to be"), "  to be or\n  not to\n  be");
+        assert_eq!(out.fold("", "incomprehensibilities of it"), "incomprehensibilities\nof it");
+        assert_eq!(Out::colourful().fold("  ", "to be or not"), "  to be or not");
+    }
+
+    #[test]
     fn pictures() {
-        let out = Out { color: false, unicode: false };
+        let out = Out { color: false, unicode: false, columns: Some(10) };
         assert_eq!(out.bar(5.0, 10.0, 4), "##  ");
         assert_eq!(out.bar(0.001, 10.0, 4), "#   ", "something is not nothing");
         assert_eq!(out.bar(0.0, 0.0, 4), "    ");

@@ -52,6 +52,8 @@ pub(crate) struct Contender {
 pub(crate) struct Comparison {
     pub(crate) workload: &'static str,
     pub(crate) about: &'static str,
+    /// Makes the same comparison again.
+    pub(crate) command: String,
     pub(crate) procs: usize,
     pub(crate) duration: Duration,
     pub(crate) seed: u64,
@@ -128,8 +130,7 @@ pub(crate) fn run(options: &Options, reports: Reports, out: &Out, interrupt: &In
     crate::work::rounds_per_us(); // now, while nothing else runs
     let comparison = measure(workload, &policies, options, interrupt)?;
     if comparison.contenders.iter().all(|c| c.repeats.is_empty()) {
-        eprintln!("mungo: interrupted before the first round was over; nothing to report");
-        return Err(Error::Interrupted);
+        return Err(Error::Interrupted("interrupted before the first round was over; nothing to report"));
     }
     reports.write(&comparison, out)?;
     interrupt.check()
@@ -154,10 +155,19 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Result<Comparison> {
     let contender = |name| Contender { name, repeats: Vec::new() };
+    let procs = policies[0].runtime(options.procs)?.info().procs;
     let mut comparison = Comparison {
         workload: workload.name(),
         about: workload.about(),
-        procs: policies[0].runtime(options.procs)?.info().procs,
+        command: format!(
+            "mungo compare -w {} -p {} --procs {procs} --duration {:?} --repeat {} --seed {}",
+            workload.name(),
+            policies.iter().map(Policy::spec).collect::<Vec<_>>().join(","),
+            options.duration,
+            options.repeat,
+            options.seed
+        ),
+        procs,
         duration: options.duration,
         seed: options.seed,
         rounds: options.repeat,

@@ -14,6 +14,7 @@ pub(super) fn render(c: &Comparison) -> String {
     };
     let value = json!({
         "mungo": env!("CARGO_PKG_VERSION"),
+        "command": c.command,
         "machine": c.machine,
         "disturbance": c.disturbance,
         "workload": c.workload,

@@ -1,12 +1,14 @@
 //! Plots as SVG. Colours are classes, so that the page's style sheet can turn them for a dark screen.
 
-use super::table::number;
-use crate::stats::{Summary, Times};
+use super::table::{interval, number, quantity};
+use crate::compare::Row;
+use crate::stats::Times;
 use std::fmt::Write;
 
-const WIDTH: f64 = 640.0;
-/// Around a plot: left, right, top, bottom.
-const MARGIN: [f64; 4] = [64.0, 16.0, 12.0, 40.0];
+/// As wide as a small screen, so that text there is not much smaller than elsewhere.
+const WIDTH: f64 = 440.0;
+/// Below a plot: its ticks and what they count.
+const BELOW: f64 = 40.0;
 
 /// Text that is safe inside of HTML.
 pub(super) fn escape(text: &str) -> String {
@@ -18,9 +20,14 @@ fn open(height: f64, label: &str) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{label}\">")
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, what: &str) {
+/// The class of the policy with this number: eight colours, and dashes after them.
+pub(super) fn color(policy: usize) -> String {
+    format!("c{}{}", policy % 8, if policy < 8 { "" } else { " again" })
+}
+
+fn text(svg: &mut String, class: &str, x: f64, y: f64, anchor: &str, what: &str) {
     let what = escape(what);
-    _ = write!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{what}</text>");
+    _ = write!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{what}</text>");
 }
 
 fn line(svg: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
@@ -34,64 +41,72 @@ fn step(span: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(power)
 }
 
-/// One row a policy: its repeats as dots, the mean and its confidence interval.
-pub(super) fn dots(label: &str, unit: &str, rows: &[(&str, Vec<f64>)]) -> String {
-    const ROW: f64 = 34.0;
-    const NAMES: f64 = 130.0;
-    let summaries: Vec<Option<Summary>> = rows.iter().map(|(_, values)| Summary::of(values)).collect();
-    let ends = summaries.iter().flatten().flat_map(|s| {
+/// Values up to `high`, `step` apart: with as many digits as tell one from the next.
+fn tick(value: f64, step: f64, high: f64) -> String {
+    let (scale, suffix) = match high {
+        _ if value == 0.0 => (1.0, ""),
+        high if high >= 1e9 => (1e9, "G"),
+        high if high >= 1e6 => (1e6, "M"),
+        high if high >= 1e4 => (1e3, "k"),
+        _ => (1.0, ""),
+    };
+    let digits = (-(step / scale).log10().floor()).max(0.0) as usize;
+    format!("{:.digits$}{suffix}", value / scale)
+}
+
+/// A name that leaves room for a figure beside it.
+fn shortened(name: &str) -> String {
+    const MOST: usize = 34;
+    match name.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// For each policy its repeats as dots, the mean and its confidence interval. Nothing if there is only zero to show.
+pub(super) fn dots(axis: &str, row: &Row, policies: &[(&str, Vec<f64>)]) -> String {
+    const ROW: f64 = 44.0;
+    const SIDE: f64 = 24.0;
+    let ends = row.summaries.iter().flatten().flat_map(|s| {
         let margin = s.margin.unwrap_or(0.0);
         [s.min, s.max, s.mean - margin, s.mean + margin]
     });
-    let (low, high) = ends.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
-    if low > high {
+    let (low, high) = ends.fold((f64::MAX, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
+    if high == 0.0 {
         return String::new();
     }
     // Room at both ends; nothing that we measure is below zero.
-    let room = ((high - low) * 0.08).max(high.abs() * 0.01).max(1e-9);
+    let room = ((high - low) * 0.04).max(high * 0.01);
     let (low, high) = ((low - room).max(0.0), high + room);
-    let height = MARGIN[2] + ROW * rows.len() as f64 + MARGIN[3];
-    let bottom = height - MARGIN[3];
-    let x = |v: f64| NAMES + (v - low) / (high - low) * (WIDTH - NAMES - MARGIN[1] - 16.0);
-    let mut svg = open(height, label);
+    let bottom = ROW * policies.len() as f64;
+    let x = |v: f64| SIDE + (v.max(low) - low) / (high - low) * (WIDTH - 2.0 * SIDE);
+    let mut svg = open(bottom + BELOW, &row.label);
     let step = step(high - low);
-    let mut tick = (low / step).ceil() * step;
-    while tick <= high {
-        line(&mut svg, "grid", [x(tick), MARGIN[2], x(tick), bottom]);
-        text(&mut svg, x(tick), bottom + 16.0, "middle", &number(tick));
-        tick += step;
+    for i in (low / step).ceil() as i64..=(high / step).floor() as i64 {
+        let value = i as f64 * step;
+        line(&mut svg, "grid", [x(value), 0.0, x(value), bottom]);
+        text(&mut svg, "", x(value), bottom + 16.0, "middle", &tick(value, step, high));
     }
-    text(&mut svg, WIDTH - MARGIN[1], bottom + 34.0, "end", &format!("{label} {unit}"));
-    for (i, ((name, values), summary)) in rows.iter().zip(&summaries).enumerate() {
-        let y = MARGIN[2] + ROW * (i as f64 + 0.5);
-        text(&mut svg, NAMES - 12.0, y + 4.0, "end", name);
+    text(&mut svg, "", WIDTH / 2.0, bottom + 35.0, "middle", axis);
+    for (i, ((name, values), summary)) in policies.iter().zip(&row.summaries).enumerate() {
+        let (above, y) = (ROW * i as f64 + 14.0, ROW * i as f64 + 29.0);
+        text(&mut svg, "name", 0.0, above, "start", &shortened(name));
         let Some(summary) = summary else { continue };
-        let color = i % 8;
+        let (class, star) = if row.best == Some(i) { ("best", "★ ") } else { ("name", "") };
+        text(&mut svg, class, WIDTH, above, "end", &format!("{star}{}", interval(summary, row.unit)));
+        let color = color(i);
         if let Some(margin) = summary.margin {
-            line(
-                &mut svg,
-                &format!("ci s{color}"),
-                [x((summary.mean - margin).max(low)), y, x(summary.mean + margin), y],
-            );
+            let [from, to] = [summary.mean - margin, summary.mean + margin].map(x);
+            line(&mut svg, &format!("ci {color}"), [from, y, to, y]);
         }
         for value in values {
             let (cx, shown) = (x(*value), number(*value));
-            _ = write!(svg, "<circle class=\"f{color} dot\" cx=\"{cx:.1}\" cy=\"{y:.1}\" r=\"4\">");
-            _ = write!(svg, "<title>{}: {shown} {unit}</title></circle>", escape(name));
+            _ = write!(svg, "<circle class=\"dot {color}\" cx=\"{cx:.1}\" cy=\"{y:.1}\" r=\"4\">");
+            _ = write!(svg, "<title>{}: {shown} {}</title></circle>", escape(name), row.unit);
         }
-        line(&mut svg, &format!("mean s{color}"), [x(summary.mean), y - 9.0, x(summary.mean), y + 9.0]);
+        line(&mut svg, &format!("mean {color}"), [x(summary.mean), y - 9.0, x(summary.mean), y + 9.0]);
     }
     svg + "</svg>"
-}
-
-/// A time in the unit that suits it.
-fn time(us: f64) -> String {
-    match us {
-        us if us >= 1e6 => format!("{} s", us / 1e6),
-        us if us >= 1e3 => format!("{} ms", us / 1e3),
-        us if us >= 1.0 => format!("{us} µs"),
-        us => format!("{} ns", us * 1e3),
-    }
 }
 
 /// How far right the percentile `q` stands: each nine as wide as the one before.
@@ -108,7 +123,10 @@ fn quantiles(len: u64) -> impl Iterator<Item = f64> {
 
 /// Percentile curves, one a policy; both axes logarithmic.
 pub(super) fn curves(label: &str, series: &[(&str, Times)]) -> String {
-    const HEIGHT: f64 = 300.0;
+    const LEFT: f64 = 56.0;
+    const RIGHT: f64 = WIDTH - 20.0;
+    const TOP: f64 = 10.0;
+    const BOTTOM: f64 = 220.0;
     let point = |times: &Times, q| (nines(q), times.quantile_us(q).max(0.01));
     let curve = |times: &Times| quantiles(times.len()).map(|q| point(times, q)).collect::<Vec<_>>();
     let some = series.iter().enumerate().filter(|(_, (_, times))| times.len() > 0);
@@ -118,27 +136,31 @@ pub(super) fn curves(label: &str, series: &[(&str, Times)]) -> String {
     if right == 0.0 {
         return String::new();
     }
-    let low = points().map(|p| p.1).fold(f64::MAX, f64::min).log10().floor();
-    let high = points().map(|p| p.1).fold(0.0, f64::max).log10().ceil().max(low + 1.0);
-    let bottom = HEIGHT - MARGIN[3];
-    let x = |n: f64| MARGIN[0] + n / right * (WIDTH - MARGIN[0] - MARGIN[1]);
-    let y = |us: f64| bottom - (us.log10() - low) / (high - low) * (bottom - MARGIN[2]);
-    let mut svg = open(HEIGHT, label);
-    for decade in low as i32..=high as i32 {
-        let us = 10f64.powi(decade);
-        line(&mut svg, "grid", [MARGIN[0], y(us), WIDTH - MARGIN[1], y(us)]);
-        text(&mut svg, MARGIN[0] - 8.0, y(us) + 4.0, "end", &time(us));
+    // 10 ns, 20 ns, 50 ns and so on, further than anybody waits.
+    let marks: Vec<f64> = (-2..11).flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e))).collect();
+    let (least, most) = points().fold((f64::MAX, 0.0), |(l, m): (f64, f64), p| (l.min(p.1), m.max(p.1)));
+    let first = marks.iter().rposition(|mark| *mark <= least).unwrap_or(0);
+    let last = marks.iter().position(|mark| *mark >= most).unwrap_or(marks.len() - 1).max(first + 1);
+    let (low, high) = (marks[first].log10(), marks[last].log10());
+    let x = |n: f64| LEFT + n / right * (RIGHT - LEFT);
+    let y = |us: f64| BOTTOM - (us.log10() - low) / (high - low) * (BOTTOM - TOP);
+    let mut svg = open(BOTTOM + BELOW, label);
+    line(&mut svg, "grid", [LEFT, BOTTOM, RIGHT, BOTTOM]);
+    let each = if last - first > 7 { 3 } else { 1 };
+    for mark in (first..=last).filter(|mark| mark % each == 0).map(|mark| marks[mark]) {
+        line(&mut svg, "grid", [LEFT, y(mark), RIGHT, y(mark)]);
+        text(&mut svg, "", LEFT - 8.0, y(mark) + 4.0, "end", &quantity(mark, "us"));
     }
     for (q, name) in [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")] {
         if nines(q) <= right {
-            line(&mut svg, "grid", [x(nines(q)), MARGIN[2], x(nines(q)), bottom]);
-            text(&mut svg, x(nines(q)), bottom + 16.0, "middle", name);
+            line(&mut svg, "grid", [x(nines(q)), TOP, x(nines(q)), BOTTOM]);
+            text(&mut svg, "", x(nines(q)), BOTTOM + 16.0, "middle", name);
         }
     }
-    text(&mut svg, WIDTH - MARGIN[1], bottom + 34.0, "end", &format!("{label}, by percentile"));
+    text(&mut svg, "", (LEFT + RIGHT) / 2.0, BOTTOM + 35.0, "middle", "percentile");
     for (i, name, points) in &all {
         let path: Vec<String> = points.iter().map(|(n, us)| format!("{:.1},{:.1}", x(*n), y(*us))).collect();
-        _ = write!(svg, "<polyline class=\"curve s{}\" points=\"{}\">", i % 8, path.join(" "));
+        _ = write!(svg, "<polyline class=\"curve {}\" points=\"{}\">", color(*i), path.join(" "));
         _ = write!(svg, "<title>{}</title></polyline>", escape(name));
     }
     svg + "</svg>"
@@ -147,10 +169,18 @@ pub(super) fn curves(label: &str, series: &[(&str, Times)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Summary;
+
+    fn dots(policies: &[(&str, Vec<f64>)]) -> String {
+        let summaries = policies.iter().map(|(_, values)| Summary::of(values)).collect();
+        let row = Row { key: String::new(), label: String::new(), unit: "", summaries, best: None };
+        super::dots("axis", &row, policies)
+    }
 
     #[test]
     fn plots_of_nothing_are_nothing() {
-        assert_eq!(dots("a", "b", &[("x", vec![])]), "");
+        assert_eq!(dots(&[("x", vec![])]), "");
+        assert_eq!(dots(&[("x", vec![0.0, 0.0])]), "");
         assert_eq!(curves("a", &[("x", Times::default())]), "");
     }
 
@@ -159,8 +189,8 @@ mod tests {
         let one: Times = [1].into_iter().collect();
         let many: Times = (0..10_000).map(|i| i * 100).collect();
         for svg in [
-            dots("a", "b", &[("x<y", vec![0.0]), ("z", vec![5.0, 5.0])]),
-            dots("a", "b", &[("x", vec![0.0, 0.0])]),
+            dots(&[("x<y", vec![0.0]), ("z", vec![5.0, 5.0])]),
+            dots(&[("x", vec![]), ("y", vec![1e-9])]),
             curves("c", &[("x", one), ("y", many)]),
         ] {
             assert!(svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -172,6 +202,14 @@ mod tests {
     fn round_steps() {
         assert_eq!(step(10.0), 2.0);
         assert!((step(0.7) - 0.2).abs() < 1e-12);
-        assert_eq!(time(1500.0), "1.5 ms");
+        let cases =
+            [(1380.0, 20.0, "1380"), (33_020.0, 20.0, "33.02k"), (0.98, 0.02, "0.98"), (2e6, 5e5, "2.0M")];
+        assert!(cases.iter().all(|(value, step, text)| tick(*value, *step, *value) == *text));
+    }
+
+    #[test]
+    fn long_names_leave_room() {
+        assert_eq!(shortened("fair"), "fair");
+        assert_eq!(shortened(&"µ".repeat(40)).chars().count(), 35);
     }
 }

@@ -4,7 +4,7 @@ use crate::compare::{Comparison, Row};
 use crate::out::{Ink, Out};
 use crate::stats::Summary;
 use comfy_table::presets::{ASCII_FULL_CONDENSED, UTF8_FULL_CONDENSED};
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 /// Three digits that matter.
 pub(crate) fn number(value: f64) -> String {
@@ -61,6 +61,9 @@ pub(crate) fn render(out: &Out, texts: usize, head: Vec<String>, rows: Vec<Vec<S
         table.set_header(head);
     }
     table.add_rows(rows);
+    if let Some(columns) = out.columns() {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16);
+    }
     for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -87,6 +90,23 @@ fn paint_stars(table: &str, out: &Out) -> String {
     })
 }
 
+/// Why a comparison is worth less than it should be.
+pub(super) fn remarks(c: &Comparison) -> Vec<String> {
+    let done = || c.contenders.iter().map(|c| format!("{} {}", c.repeats.len(), c.name)).collect::<Vec<_>>();
+    let interrupted =
+        c.interrupted.then(|| format!("interrupted; whole repeats until then: {}", done().join(", ")));
+    interrupted.into_iter().chain(c.disturbance.clone()).collect()
+}
+
+/// How to read the figures of a comparison.
+pub(super) fn note(c: &Comparison, star: &str) -> String {
+    match (c.contenders.len(), c.rounds) {
+        (_, 1) => "one round: no intervals, and nobody is marked as the best".to_owned(),
+        (1, _) => "mean ± 95 % confidence interval".to_owned(),
+        _ => format!("mean ± 95 % confidence interval; {star} = better than all others by more than the noise"),
+    }
+}
+
 /// A comparison: a row a figure, a column a policy.
 pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
     let title = format!(
@@ -98,13 +118,8 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
         c.seed.wrapping_add(1),
         c.seed.wrapping_add(c.rounds as u64)
     );
-    let mut lines = vec![out.paint(Ink::Heading, title), out.paint(Ink::Faint, c.about)];
-    if c.interrupted {
-        let done: Vec<String> =
-            c.contenders.iter().map(|c| format!("{} {}", c.repeats.len(), c.name)).collect();
-        lines.push(format!("interrupted; whole repeats until then: {}", done.join(", ")));
-    }
-    lines.extend(c.disturbance.clone());
+    let mut lines = vec![out.paint(Ink::Heading, title), out.paint(Ink::Faint, out.fold("", c.about))];
+    lines.extend(remarks(c).iter().map(|remark| out.fold("", remark)));
     let mut head = vec!["".to_owned()];
     head.extend(c.contenders.iter().map(|c| c.name.clone()));
     let body = c.rows().into_iter().map(|row| {
@@ -112,17 +127,7 @@ pub(crate) fn comparison(c: &Comparison, out: &Out) -> String {
         std::iter::once(row.label.clone()).chain(cells).collect()
     });
     lines.push(paint_stars(&render(out, 1, head, body.collect()), out));
-    let star = star(out);
-    lines.push(out.paint(
-        Ink::Faint,
-        match (c.contenders.len(), c.rounds) {
-            (_, 1) => "one round: no intervals, and nobody is marked as the best".to_owned(),
-            (1, _) => "mean ± 95 % confidence interval".to_owned(),
-            _ => format!(
-                "mean ± 95 % confidence interval; {star} = better than all others by more than the noise"
-            ),
-        },
-    ));
+    lines.push(out.paint(Ink::Faint, out.fold("", &note(c, star(out)))));
     lines.join("\n")
 }
 

@@ -58,7 +58,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     let most = counts.iter().copied().max().unwrap_or(0);
     stage.draw("blocked", 0, &out.sparkline(&counts, most), &format!("up to {most} at once"))?;
     let most = beats.iter().copied().max().unwrap_or(0);
-    stage.draw("ticks", 1, &out.sparkline(&beats, most), "a goroutine that sleeps 1 ms, meanwhile")?;
+    stage.draw("ticks", 1, &out.sparkline(&beats, most), "of a 1 ms sleeper")?;
     let after = stage.runtime.metrics();
     let retakes = after.per_proc.iter().map(|p| p.retakes).sum::<u64>() - before;
     let gap = ticks.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();

@@ -82,9 +82,9 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     let each = |d: Duration| format!("{:.2} us each", d.as_secs_f64() * 1e6 / count as f64);
     let most = spawned.max(woken).as_secs_f64();
     let picture = out.bar(spawned.as_secs_f64(), most, WIDTH);
-    stage.draw("spawned", 0, &picture, &format!("{spawned:.2?}, {}", each(spawned)))?;
+    stage.draw("spawned", 0, &picture, &format!("{spawned:.1?}, {}", each(spawned)))?;
     let picture = out.bar(woken.as_secs_f64(), most, WIDTH);
-    stage.draw("woken", 1, &picture, &format!("{woken:.2?}, {}", each(woken)))?;
+    stage.draw("woken", 1, &picture, &format!("{woken:.1?}, {}", each(woken)))?;
     stage.say(format!(
         "{} goroutines on {threads} threads in {:.1} MiB: {:.1} KiB each; their sum is right",
         grouped(count),

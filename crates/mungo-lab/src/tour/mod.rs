@@ -13,8 +13,8 @@ use crate::interrupt::Interrupt;
 use crate::out::{Ink, Out};
 use mungo::{Runtime, ThreadLocals};
 
-/// How wide pictures are.
-const WIDTH: usize = 60;
+/// How wide pictures are: with their labels and remarks they fit a terminal of 80 columns.
+const WIDTH: usize = 45;
 
 /// Processors beyond these are counted and not drawn.
 const DRAWN_PROCS: usize = 8;
@@ -36,11 +36,11 @@ impl Stage<'_> {
     fn heading(&self, title: &str, look_at: &str) -> Result<()> {
         self.interrupt.check()?;
         self.out.line(format!("\n{}", self.out.paint(Ink::Heading, format!("== {title}"))))?;
-        Ok(self.out.line(self.out.paint(Ink::Faint, format!("   {look_at}")))?)
+        Ok(self.out.line(self.out.paint(Ink::Faint, self.out.fold("   ", look_at)))?)
     }
 
     fn say(&self, text: impl AsRef<str>) -> Result<()> {
-        Ok(self.out.line(format!("   {}", text.as_ref()))?)
+        Ok(self.out.line(self.out.fold("   ", text.as_ref()))?)
     }
 
     /// A line of a picture.
@@ -65,11 +65,11 @@ pub(crate) fn run(quick: bool, out: &Out, interrupt: &Interrupt) -> Result<()> {
     let spawned = runtime.metrics().spawned;
     out.line(format!("\nThat was {} goroutines. Now try:", grouped(spawned)))?;
     for (command, what) in [
-        ("mungo compare --workload mixed-service --html report.html", "an A/B test of scheduling policies"),
-        ("mungo bench", "beside OS threads, tokio, Go, Node, Java"),
+        ("mungo compare -w mixed-service --html report.html", "policies side by side"),
+        ("mungo bench", "beside threads, tokio, Go"),
         ("mungo workloads; mungo policies", "what there is"),
     ] {
-        out.line(format!("   {command:<58} {}", out.paint(Ink::Faint, what)))?;
+        out.line(format!("   {command:<50} {}", out.paint(Ink::Faint, what)))?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn configuration(stage: &Stage<'_>) -> Result<()> {
         ThreadLocals::Shared(why) => format!("goroutines share their thread's thread-locals: {why}"),
         _ => String::new(),
     })?;
-    stage.say(format!("a slice is {:?}, up to {} threads", info.time_slice, info.max_threads))
+    stage.say(format!("a slice is {:?}, up to {} threads", info.time_slice, grouped(info.max_threads as u64)))
 }
 
 /// A time, given in µs.

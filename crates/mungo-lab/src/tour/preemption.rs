@@ -60,7 +60,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
             None => " ".to_owned(),
         };
         let picture: String = picture.iter().map(cell).collect();
-        stage.say(format!("{:<9} {picture}", format!("proc {lane}")))?;
+        out.line(format!("   {:<9} {picture}", format!("proc {lane}")))?;
     }
     let share =
         |who| spans.iter().filter(|s| s.who == who).map(|s| (s.end - s.start).as_secs_f64()).sum::<f64>();

@@ -41,6 +41,13 @@ fn values_that_make_no_sense() {
     }
     let complaint = fails(&mut mungo(&["compare", "-w", "skynet", "--json", "--csv"]), 2);
     assert!(complaint.contains("standard output"), "{complaint}");
+    let same = scratch("same");
+    let [json, csv] = ["json", "csv"].map(|kind| format!("--{kind}={}", same.display()));
+    let complaint = fails(&mut mungo(&["compare", "-w", "skynet", &json, &csv]), 2);
+    assert!(complaint.contains("two reports cannot go to"), "{complaint}");
+    assert!(!same.exists(), "a report of nothing is left behind");
+    let complaint = fails(&mut mungo(&["--quick", "workloads"]), 2);
+    assert!(complaint.contains("mungo tour --quick"), "{complaint}");
 }
 
 /// An hour of measurements, which no test waits for.

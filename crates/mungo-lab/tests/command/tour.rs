@@ -40,6 +40,6 @@ fn lists_have_a_line_each() {
         let line = workloads.lines().find(|line| line.split_whitespace().next() == Some(name));
         assert!(line.is_some_and(|line| line.len() > name.len() + 20), "{name} in\n{workloads}");
     }
-    let policies = succeeds(&mut mungo(&["policies"]));
+    let policies = succeeds(&mut mungo(&["--no-color", "policies"]));
     assert!(policies.lines().any(|line| line.starts_with("default ")), "{policies}");
 }
