@@ -56,6 +56,18 @@ fn each_of_many_tight_loops_makes_progress() {
     runtime.shutdown(Duration::from_secs(20)).unwrap();
 }
 
+/// Slices, not time: the machine may be busy.
+#[test]
+fn tight_loops_take_turns() {
+    let runtime = Runtime::builder().procs(2).time_slice(Duration::from_millis(2)).build().unwrap();
+    let hogs = Hogs::start(&runtime, 8);
+    let slices = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
+    wait_until("each had some 40 slices", || slices() > 320);
+    let progress: Vec<u64> = hogs.progress.iter().map(|p| p.load(Relaxed)).collect();
+    let (least, most) = (progress.iter().min().unwrap(), progress.iter().max().unwrap());
+    assert!(least * 4 > *most, "{progress:?}");
+}
+
 #[test]
 fn a_sleeper_wakes_up_while_all_procs_compute() {
     let runtime = runtime(2);

@@ -111,7 +111,8 @@ pub(crate) fn give_way(m: &M, g: &G) {
         p.counters.preemptions.add(1);
         p.take_request();
         if !m.goes_on_first.load(Relaxed) {
-            p.ask_to_yield(p.tick.load(Relaxed).wrapping_add(1)); // its next owner ends the slice
+            // SAFETY: this M owns the P. The goroutine was not in the runtime, so nobody is in the middle of using it.
+            unsafe { p.end_slice(m.shared()) };
         }
         m.drop_p();
     }

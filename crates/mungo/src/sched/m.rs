@@ -18,7 +18,7 @@ use crate::sys::{futex, this_cpu};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct M {
     /// Counts as spinning. Written by this thread, or by the waker before it wakes.
     pub(crate) spinning: AtomicU32,
     /// Its own thread pointer, and the one that is loaded now. This thread only.
-    own_tp: Cell<usize>,
+    own_tp: AtomicUsize,
     loaded_tp: Cell<usize>,
     rng: Cell<u64>,
     /// This thread only.
@@ -58,6 +58,8 @@ pub(crate) struct M {
     /// Its goroutine is interrupted before its slice is over, and goes on first. Written by the monitor before it sends
     /// the signal.
     pub(crate) goes_on_first: AtomicBool,
+    /// The signal came at a bad moment, and its goroutine has kept the P. Set by the handler, cleared by the monitor.
+    pub(crate) declined: AtomicBool,
     /// The CPU that it last went to sleep on. Written by this thread.
     pub(crate) cpu: AtomicU32,
     /// The CPUs it may run on once it is awake: see `come_here`. Written by the waker before it wakes.
@@ -94,7 +96,7 @@ impl M {
             next_p: AtomicPtr::new(null_mut()),
             wake_word: AtomicU32::new(0),
             spinning: AtomicU32::new(0),
-            own_tp: Cell::new(0),
+            own_tp: AtomicUsize::new(0),
             loaded_tp: Cell::new(0),
             rng: Cell::new(0x9E37_79B9_7F4A_7C15 ^ (u64::from(id) << 32 | 1)),
             thief: Thief::new(),
@@ -102,6 +104,7 @@ impl M {
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
             goes_on_first: AtomicBool::new(false),
+            declined: AtomicBool::new(false),
             cpu: AtomicU32::new(u32::MAX),
             allowed: Cell::new(None),
             asleep: AtomicBool::new(false),
@@ -132,7 +135,7 @@ impl M {
         // SAFETY: no memory involved.
         self.tid.store(unsafe { libc::gettid() }, Relaxed);
         let tp = if tls::layout().is_ok() { tls::thread_pointer() } else { 0 };
-        self.own_tp.set(tp);
+        self.own_tp.store(tp, Relaxed);
         self.loaded_tp.set(tp);
     }
 
@@ -153,7 +156,7 @@ impl M {
     /// Back to the thread's own thread-locals; before a goroutine is published.
     #[inline(always)]
     pub(crate) fn load_own_tls(&self) {
-        self.load_tp(self.own_tp.get());
+        self.load_tp(self.own_tp.load(Relaxed));
     }
 
     #[inline(always)]
@@ -170,7 +173,7 @@ impl M {
 
     /// The thread's own thread pointer, whichever is loaded.
     pub(crate) fn own_tp(&self) -> usize {
-        self.own_tp.get()
+        self.own_tp.load(Relaxed)
     }
 
     /// The P that this M owns. By this thread, in the runtime.
@@ -260,6 +263,29 @@ impl M {
             self.move_freely();
         }
         (early || late, woken)
+    }
+
+    /// The CPU that its thread is on, or was last.
+    pub(crate) fn cpu_now(&self) -> Option<u32> {
+        let _alive = self.retake.lock();
+        match self.own_tp.load(Relaxed) {
+            0 => None,
+            // SAFETY: the thread's own block; before it ends it waits for the lock, and clears the word.
+            tp => unsafe { tls::layout().ok()?.cpu_of(tp) },
+        }
+    }
+
+    /// Its thread ends.
+    pub(crate) fn leave_thread(&self) {
+        let _excluded = self.retake.lock();
+        self.own_tp.store(0, Relaxed);
+    }
+
+    /// Moves its thread, which runs or wants to, to the CPU of the caller.
+    pub(crate) fn move_here(&self) {
+        if let Some(allowed) = affinity::limit(self.tid.load(Relaxed), this_cpu()) {
+            allowed.restore_for(self.tid.load(Relaxed));
+        }
     }
 
     /// The caller is about to wake this M, and then to sleep: it wakes up on the caller's CPU. In the preemption

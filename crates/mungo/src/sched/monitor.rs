@@ -231,6 +231,7 @@ fn start_worker(shared: &Arc<Shared>, p: Option<&'static P>, spinning: bool) -> 
         let alt_stack = AltStack::new();
         worker::main(m);
         drop(alt_stack);
+        m.leave_thread();
         held.bury_m(m);
     });
     started.inspect_err(|_| shared.bury_m(m))

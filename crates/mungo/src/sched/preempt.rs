@@ -94,6 +94,9 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
             m.in_handler.store(true, Release);
             bound::give_way(m, g);
             m.in_handler.store(false, Relaxed);
+        } else if m.p().is_some() {
+            m.declined.store(true, Relaxed); // published with the call
+            m.shared().monitor.call();
         }
     }
     m.leave_runtime();

@@ -16,7 +16,7 @@ use super::shared::Shared;
 use super::wake::Wake;
 use crate::netpoll;
 use crate::policy::{Watchdog, hooks};
-use crate::sys::{clock, task};
+use crate::sys::{clock, task, this_cpu};
 use crate::time::heap::Due;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -112,6 +112,7 @@ impl Watch {
         for (at, p) in shared.all_ps().take(self.seen.len()).enumerate() {
             blocked |= self.look_at(shared, p, at, now);
         }
+        spread(shared);
         self.serve_late_timers(shared, now);
         self.serve_network(shared, now);
         self.pass_on_in_their_place(shared, now);
@@ -139,7 +140,7 @@ impl Watch {
             return false;
         }
         if ran >= ANNOUNCED_NS && announced(m) && blocking::can_retake() {
-            return self.retake(shared, m, p, now);
+            return self.retake(shared, m, p, now, false);
         }
         if ran < SUSPECT_NS {
             return false;
@@ -148,7 +149,7 @@ impl Watch {
         let first = *seen.cpu_ns.get_or_insert(cpu);
         if seen.last_cpu_ns.replace(cpu) == Some(cpu) && thread_sleeps(m) {
             if m.in_runtime.load(Acquire) == 0 && blocking::can_retake() {
-                return self.retake(shared, m, p, now);
+                return self.retake(shared, m, p, now, false);
             }
             if ran >= STUCK_NS {
                 release_preempted(shared);
@@ -169,12 +170,13 @@ impl Watch {
         false
     }
 
-    /// Takes the P from a goroutine outside the runtime, for others. `false`: it is inside after all.
-    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) -> bool {
+    /// Takes the P from a goroutine outside the runtime that computes or is blocked. `false`: it is inside after all.
+    fn retake(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, computes: bool) -> bool {
         let Some(p) = blocking::retake(m, p) else { return false };
         _ = p.take_request();
         p.m.store(std::ptr::null_mut(), Relaxed);
-        p.counters.retakes.add(1);
+        let counter = if computes { &p.counters.preemptions } else { &p.counters.retakes };
+        counter.add(1);
         let cpu_ns = thread_cpu_ns(m).unwrap_or(0);
         hooks::retaken(shared, m, cpu_ns);
         self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
@@ -189,8 +191,11 @@ impl Watch {
         parting.retain(|Parting { m, p, tick, since_ns }| {
             let waits = std::ptr::eq(p.m.load(Acquire), *m) && p.is_asked_on(*tick);
             if waits && now - since_ns >= PARTING_NS {
-                self.retake(shared, m, p, now);
+                self.retake(shared, m, p, now, true);
                 return false;
+            }
+            if waits && m.declined.swap(false, Relaxed) {
+                interrupt(m);
             }
             waits
         });
@@ -372,6 +377,29 @@ fn rescue(shared: &Shared, now: u64) {
     let unseen = shared.any_work() || netpoll::is_unwatched();
     if shared.counts.idle_ps() != 0 && shared.counts.spinning() == 0 && (late || unseen) {
         shared.wake_one();
+    }
+}
+
+/// Two Ms with a P share a CPU, and this one has none, apart from the monitor: one of them comes here. The kernel would
+/// find out after some milliseconds.
+fn spread(shared: &Shared) {
+    let here = this_cpu();
+    // SAFETY: Ms live as long as the runtime.
+    let ms = || shared.all_ps().filter_map(|p| unsafe { p.m.load(Acquire).as_ref() });
+    let mut seen = 0u128;
+    let mut second = None;
+    for m in ms() {
+        let Some(cpu) = m.cpu_now().filter(|cpu| *cpu < u128::BITS) else { return };
+        if cpu == here {
+            return;
+        }
+        if seen & (1 << cpu) != 0 {
+            second = Some(m);
+        }
+        seen |= 1 << cpu;
+    }
+    if let Some(m) = second {
+        m.move_here();
     }
 }
 

@@ -39,16 +39,21 @@ pub(crate) fn limit(tid: i32, cpu: u32) -> Option<Allowed> {
 
 impl Allowed {
     /// Lifts the limit from the calling thread.
+    pub(crate) fn restore(self) {
+        self.restore_for(0);
+    }
+
+    /// Lifts the limit from a thread (0: the calling one).
     ///
     /// One that was allowed all CPUs is allowed all, and not those that there are now: if its container gets more, it
     /// shall have them too.
-    pub(crate) fn restore(mut self) {
+    pub(crate) fn restore_for(mut self, tid: i32) {
         // SAFETY: as above.
         unsafe {
             if Some(&libc::CPU_COUNT(&self.0)) == ONLINE.get() {
                 (&raw mut self.0).write_bytes(0xff, 1);
             }
-            libc::sched_setaffinity(0, size_of_val(&self.0), &self.0);
+            libc::sched_setaffinity(tid, size_of_val(&self.0), &self.0);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 type Word = usize;
 
@@ -177,6 +177,19 @@ pub(crate) fn loader() -> Option<NonNull<()>> {
 }
 
 impl Layout {
+    /// The CPU that the thread with this block of its own was last on. `None`: the kernel does not tell.
+    ///
+    /// # Safety
+    /// It is a thread's block, not a goroutine's, and the thread has not ended.
+    pub(crate) unsafe fn cpu_of(&self, tp: usize) -> Option<u32> {
+        /// Of `cpu_id` in the kernel's `struct rseq`.
+        const CPU_ID: usize = 4;
+        let at = tp.wrapping_add_signed(self.rseq?) + CPU_ID;
+        // SAFETY: by the caller. The kernel writes the word, which glibc has registered, whenever the thread moves.
+        let cpu = unsafe { AtomicU32::from_ptr(at as *mut u32) }.load(Relaxed);
+        (cpu as i32 >= 0).then_some(cpu)
+    }
+
     /// Builds a thread block around `tp`, with `tid` as its thread id for the C library.
     ///
     /// # Safety

@@ -13,6 +13,9 @@ pub(crate) fn layout() -> Result<&'static Layout, &'static str> {
 }
 
 impl Layout {
+    pub(crate) unsafe fn cpu_of(&self, _tp: usize) -> Option<u32> {
+        unreachable!("no layout, no block")
+    }
     pub(crate) unsafe fn create(&self, _tp: *mut u8, _tid: u32) -> std::io::Result<()> {
         unreachable!("no layout, no block")
     }
