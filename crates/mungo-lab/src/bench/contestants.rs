@@ -1,8 +1,10 @@
 //! Who takes part: a contestant is a program that prints one number for a case. Each measurement has a process of its
 //! own, so that nobody inherits another one's memory, threads or warm caches.
 
-use super::{Case, LONGEST_TIMER, Measure, TIMERS, goroutines, tasks, threads};
+use super::{Case, LONGEST_TIMER, Measure, NAP, TIMERS, goroutines, tasks, threads};
 use crate::error::{Error, Result};
+use mungo::Builder;
+use mungo::policy::{self, Priority};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -38,7 +40,13 @@ pub(crate) fn measure_here(contestant: &str, case: Case, procs: usize) -> Measur
 }
 
 fn mungo_case(case: Case, procs: usize) -> Measure {
-    let runtime = mungo::Runtime::builder().procs(procs).build();
+    let policy = match case {
+        Case::WakeupByPriority => "priority",
+        Case::WakeupByDeadline => "deadline",
+        _ => "default",
+    };
+    let policy = policy::by_name(policy).expect("a policy of the library's");
+    let runtime = mungo::Runtime::builder().procs(procs).scheduler(policy).build();
     let runtime = runtime.map_err(|e| format!("the runtime cannot be started: {e}"))?;
     Ok(runtime.run(|| match case {
         Case::Spawn => goroutines::spawn_join(200_000, 1000),
@@ -52,6 +60,9 @@ fn mungo_case(case: Case, procs: usize) -> Measure {
             (wall.as_secs_f64() - LONGEST_TIMER.as_secs_f64()) * 1e3
         }
         Case::Memory => goroutines::parked(100_000).rss,
+        Case::Wakeup => goroutines::wakeup(Builder::new()),
+        Case::WakeupByPriority => goroutines::wakeup(Builder::new().priority(Priority::HIGHEST)),
+        Case::WakeupByDeadline => goroutines::wakeup(Builder::new().period_budget(NAP, NAP / 10)),
     }))
 }
 

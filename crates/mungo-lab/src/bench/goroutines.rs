@@ -7,7 +7,7 @@ use mungo::chan;
 use mungo::sync::{Mutex, WaitGroup};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Nanoseconds since `since` for each of `n` things.
@@ -134,6 +134,21 @@ pub fn timers(n: usize, longest: Duration) -> (Duration, Duration) {
     let created = start.elapsed();
     join_all(handles);
     (start.elapsed(), created)
+}
+
+/// The sleeper that `builder` makes, among goroutines that compute: how late it wakes up, see `lateness`.
+pub(super) fn wakeup(builder: mungo::Builder) -> f64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let compute = |_| {
+        let stop = stop.clone();
+        mungo::go(move || super::hog(&stop))
+    };
+    let hogs = (0..super::HOGS).map(compute).collect();
+    let sleeper = builder.spawn(|| super::lateness(mungo::time::sleep_until)).expect("a goroutine");
+    let late = sleeper.join().expect("a benchmark does not panic");
+    stop.store(true, Relaxed);
+    join_all(hogs);
+    late
 }
 
 /// What parked goroutines cost.

@@ -13,7 +13,8 @@ use crate::progress::Progress;
 use crate::report::table;
 use crate::stats::Summary;
 use contestants::{Absent, Contestant};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// A figure, or why there is none.
 pub(crate) type Measure = std::result::Result<f64, String>;
@@ -25,6 +26,51 @@ fn not_available(why: &str) -> Measure {
 /// Sleepers of the timer case, and the longest of their sleeps. The foreign programs know these numbers, too.
 const TIMERS: usize = 100_000;
 const LONGEST_TIMER: Duration = Duration::from_millis(200);
+/// Of the wake-up cases: those that compute, how long, and how long the sleeper sleeps each time.
+const HOGS: usize = 8;
+const HOGS_RUN: Duration = Duration::from_millis(700);
+const NAP: Duration = Duration::from_millis(1);
+
+/// Sleeps by `sleep_until` until the time is over: the 99th percentile of the lateness, in µs.
+fn lateness(mut sleep_until: impl FnMut(Instant)) -> f64 {
+    let mut late = Lateness::new();
+    while late.goes_on() {
+        let due = Instant::now() + NAP;
+        sleep_until(due);
+        late.note(due);
+    }
+    late.p99_us()
+}
+
+/// How late somebody woke up, each time.
+struct Lateness {
+    end: Instant,
+    late_us: Vec<f64>,
+}
+
+impl Lateness {
+    fn new() -> Lateness {
+        Lateness { end: Instant::now() + HOGS_RUN, late_us: Vec::new() }
+    }
+
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.end
+    }
+
+    fn note(&mut self, due: Instant) {
+        self.late_us.push(due.elapsed().as_nanos() as f64 / 1e3);
+    }
+
+    fn p99_us(mut self) -> f64 {
+        self.late_us.sort_unstable_by(f64::total_cmp);
+        self.late_us[self.late_us.len() * 99 / 100]
+    }
+}
+
+/// Computes until the flag is set.
+fn hog(stop: &AtomicBool) {
+    while !stop.load(Relaxed) {}
+}
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +83,13 @@ pub(crate) enum Case {
     Mutex,
     Timers,
     Memory,
+    Wakeup,
+    WakeupByPriority,
+    WakeupByDeadline,
 }
 
 impl Case {
-    pub(crate) const ALL: [Case; 8] = [
+    pub(crate) const ALL: [Case; 11] = [
         Case::Spawn,
         Case::Yield,
         Case::PingPong,
@@ -49,6 +98,9 @@ impl Case {
         Case::Mutex,
         Case::Timers,
         Case::Memory,
+        Case::Wakeup,
+        Case::WakeupByPriority,
+        Case::WakeupByDeadline,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -66,6 +118,9 @@ impl Case {
             Case::Mutex => ("mutex", "lock and unlock, 8 tasks", "ns"),
             Case::Timers => ("timers", "100,000 sleeps: lateness of the last", "ms"),
             Case::Memory => ("memory", "one parked task", "B"),
+            Case::Wakeup => ("wakeup", "a sleeper among 8 that compute: 99th percentile late", "us"),
+            Case::WakeupByPriority => ("wakeup-priority", "the same, of the highest priority here", "us"),
+            Case::WakeupByDeadline => ("wakeup-deadline", "the same, with a deadline here", "us"),
         }
     }
 
@@ -213,6 +268,10 @@ mod tests {
         // The foreign programs have their own copies of the sizes.
         for source in [include_str!("foreign/bench.go"), include_str!("foreign/bench.js")] {
             assert!(source.contains("timers(100000, 200"), "TIMERS and LONGEST_TIMER");
+        }
+        let go = include_str!("foreign/bench.go");
+        for part in ["wakeup(8, 700*", ", 1*time.Millisecond)"] {
+            assert!(go.contains(part), "HOGS, HOGS_RUN and NAP");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The micro-benchmarks on tokio's tasks. Tokio has no unbuffered channel: capacity 1 there.
 
-use super::{Case, LONGEST_TIMER, Measure, TIMERS};
+use super::{Case, HOGS_RUN, LONGEST_TIMER, Lateness, Measure, NAP, TIMERS};
 use crate::goroutines::ns_per;
 use crate::machine::status_bytes;
 use crate::rng::mix;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::sync::{Mutex, Semaphore, mpsc};
@@ -24,6 +25,7 @@ pub(super) fn measure(case: Case, procs: usize) -> Measure {
             Case::Mutex => mutex(8, 50_000).await,
             Case::Timers => timers().await,
             Case::Memory => parked(100_000).await,
+            Case::Wakeup | Case::WakeupByPriority | Case::WakeupByDeadline => wakeup().await,
         }
     });
     Ok(runtime.block_on(on_worker).expect("a benchmark does not panic"))
@@ -142,6 +144,29 @@ async fn timers() -> f64 {
     let start = Instant::now();
     join_all((0..TIMERS as u64).map(nap).collect()).await;
     (start.elapsed().as_secs_f64() - LONGEST_TIMER.as_secs_f64()) * 1e3
+}
+
+/// Nobody but a plain thread can end those that compute: the workers are busy with them.
+async fn wakeup() -> f64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(HOGS_RUN);
+        stopped.store(true, Relaxed);
+    });
+    let compute = |_| {
+        let stop = stop.clone();
+        tokio::spawn(async move { super::hog(&stop) })
+    };
+    let hogs = (0..super::HOGS).map(compute).collect();
+    let mut late = Lateness::new();
+    while late.goes_on() {
+        let due = Instant::now() + NAP;
+        tokio::time::sleep_until(due.into()).await;
+        late.note(due);
+    }
+    join_all(hogs).await;
+    late.p99_us()
 }
 
 async fn parked(n: usize) -> f64 {

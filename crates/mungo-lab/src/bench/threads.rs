@@ -5,6 +5,7 @@ use crate::goroutines::ns_per;
 use crate::machine::status_bytes;
 use crossbeam_channel as chan;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ pub(super) fn measure(case: Case) -> Measure {
         Case::Mutex => mutex(8, 20_000),
         Case::Timers => return not_available("a thread for each of 100,000 timers"),
         Case::Memory => return parked(2_000),
+        Case::Wakeup | Case::WakeupByPriority | Case::WakeupByDeadline => wakeup(),
     })
 }
 
@@ -99,6 +101,19 @@ fn mutex(tasks: usize, each: usize) -> f64 {
     join_all((0..tasks).map(add).collect());
     assert_eq!(*lock.lock().unwrap(), tasks * each);
     ns_per(start, tasks * each)
+}
+
+fn wakeup() -> f64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let compute = |_| {
+        let stop = stop.clone();
+        thread::spawn(move || super::hog(&stop))
+    };
+    let hogs = (0..super::HOGS).map(compute).collect();
+    let late = super::lateness(|due| thread::sleep(due.saturating_duration_since(Instant::now())));
+    stop.store(true, Relaxed);
+    join_all(hogs);
+    late
 }
 
 fn parked(n: usize) -> Measure {

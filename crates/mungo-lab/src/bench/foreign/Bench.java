@@ -140,6 +140,29 @@ public class Bench {
         return used / n;
     }
 
+    static volatile boolean stop;
+
+    /** A sleeper among threads that compute: the 99th percentile of its lateness, in us. */
+    static double wakeup(int hogs, int runMs, long napNs) throws Exception {
+        List<Thread> all = new ArrayList<>();
+        for (int i = 0; i < hogs; i++) all.add(go(() -> { while (!stop) {} }));
+        List<Double> late = new ArrayList<>();
+        long end = System.nanoTime() + runMs * 1_000_000L;
+        Thread sleeper = go(() -> {
+            while (System.nanoTime() < end) {
+                long due = System.nanoTime() + napNs;
+                Thread.sleep(napNs / 1_000_000, (int) (napNs % 1_000_000));
+                late.add((System.nanoTime() - due) / 1e3);
+            }
+        });
+        Thread.sleep(runMs); // on a platform thread: virtual ones that compute keep all carriers
+        stop = true;
+        sleeper.join();
+        for (Thread thread : all) thread.join();
+        late.sort(null);
+        return late.isEmpty() ? runMs * 1e3 : late.get(late.size() * 99 / 100);
+    }
+
     public static void main(String[] args) throws Exception {
         boolean many = VIRTUAL != null;
         switch (args[0]) {
@@ -153,6 +176,9 @@ public class Bench {
                 else System.out.println("n/a: a platform thread for each of 100,000 timers");
                 break;
             case "memory": System.out.println(parked(scaled(100_000, 2_000))); break;
+            case "wakeup": case "wakeup-priority": case "wakeup-deadline":
+                System.out.println(wakeup(8, 700, 1_000_000));
+                break;
             default: System.out.println("n/a: Java has no select");
         }
     }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -165,7 +167,32 @@ func parked(n int) float64 {
 	return used / float64(n)
 }
 
+// A sleeper among goroutines that compute: the 99th percentile of its lateness, in us.
+func wakeup(hogs int, run, nap time.Duration) float64 {
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	all.Add(hogs)
+	for i := 0; i < hogs; i++ {
+		go func() {
+			for !stop.Load() {
+			}
+			all.Done()
+		}()
+	}
+	var late []float64
+	for end := time.Now().Add(run); time.Now().Before(end); {
+		due := time.Now().Add(nap)
+		time.Sleep(time.Until(due))
+		late = append(late, float64(time.Since(due).Nanoseconds())/1e3)
+	}
+	stop.Store(true)
+	all.Wait()
+	sort.Float64s(late)
+	return late[len(late)*99/100]
+}
+
 func main() {
+	sleeper := func() float64 { return wakeup(8, 700*time.Millisecond, 1*time.Millisecond) }
 	cases := map[string]func() float64{
 		"spawn":    func() float64 { return spawn(200000) },
 		"yield":    func() float64 { return yields(8, 1000000) },
@@ -175,6 +202,10 @@ func main() {
 		"mutex":    func() float64 { return mutex(8, 50000) },
 		"timers":   func() float64 { return timers(100000, 200*time.Millisecond) },
 		"memory":   func() float64 { return parked(100000) },
+
+		"wakeup":          sleeper,
+		"wakeup-priority": sleeper,
+		"wakeup-deadline": sleeper,
 	}
 	fmt.Println(cases[os.Args[1]]())
 }
