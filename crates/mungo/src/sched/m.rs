@@ -281,13 +281,6 @@ impl M {
         self.own_tp.store(0, Relaxed);
     }
 
-    /// Moves its thread, which runs or wants to, to the CPU of the caller.
-    pub(crate) fn move_here(&self) {
-        if let Some(allowed) = affinity::limit(self.tid.load(Relaxed), this_cpu()) {
-            allowed.restore_for(self.tid.load(Relaxed));
-        }
-    }
-
     /// The caller is about to wake this M, and then to sleep: it wakes up on the caller's CPU. In the preemption
     /// handler: see there.
     ///

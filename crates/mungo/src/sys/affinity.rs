@@ -18,26 +18,44 @@ pub(crate) fn prepare() {
     ONLINE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as i32);
 }
 
-/// Limits a sleeping thread to `cpu`. `None`: it may not run there, may run nowhere else, or the kernel refuses (as for
-/// some real-time threads, or on machines with more CPUs than the set has room for); nothing changed.
+/// Limits a thread to `cpu`. `None`: it may not run there, may run nowhere else, or the kernel refuses (as for some
+/// real-time threads, or on machines with more CPUs than the set has room for); nothing changed.
 pub(crate) fn limit(tid: i32, cpu: u32) -> Option<Allowed> {
-    // SAFETY: a set is plain bits, and the kernel fills it.
+    let before = Allowed::to(tid)?;
+    // SAFETY: a set is plain bits.
     unsafe {
-        let mut before: libc::cpu_set_t = std::mem::zeroed();
-        let mut only: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(tid, size_of_val(&before), &mut before) != 0
-            || cpu >= libc::CPU_SETSIZE as u32
-            || !libc::CPU_ISSET(cpu as usize, &before)
-            || libc::CPU_COUNT(&before) == 1
-        {
+        if !before.has(cpu) || libc::CPU_COUNT(&before.0) == 1 {
             return None;
         }
+        let mut only: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu as usize, &mut only);
-        (libc::sched_setaffinity(tid, size_of_val(&only), &only) == 0).then_some(Allowed(before))
+        (libc::sched_setaffinity(tid, size_of_val(&only), &only) == 0).then_some(before)
+    }
+}
+
+/// Moves a thread that runs, or wants to, to the first CPU that it may run on and that is not in `taken`, bit by bit.
+pub(crate) fn move_away(tid: i32, taken: u128) {
+    let free = Allowed::to(tid)
+        .and_then(|allowed| (0..u128::BITS).find(|cpu| taken & (1 << cpu) == 0 && allowed.has(*cpu)));
+    if let Some(allowed) = free.and_then(|cpu| limit(tid, cpu)) {
+        allowed.restore_for(tid);
     }
 }
 
 impl Allowed {
+    fn to(tid: i32) -> Option<Allowed> {
+        // SAFETY: a set is plain bits, and the kernel fills it.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            (libc::sched_getaffinity(tid, size_of_val(&set), &mut set) == 0).then_some(Allowed(set))
+        }
+    }
+
+    fn has(&self, cpu: u32) -> bool {
+        // SAFETY: within the set.
+        cpu < libc::CPU_SETSIZE as u32 && unsafe { libc::CPU_ISSET(cpu as usize, &self.0) }
+    }
+
     /// Lifts the limit from the calling thread.
     pub(crate) fn restore(self) {
         self.restore_for(0);
