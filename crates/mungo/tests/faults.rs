@@ -100,10 +100,11 @@ fn limit_processes(n: u64) {
     }
 }
 
-/// More goroutines block their threads than there may be threads, and others compute.
+/// More goroutines block their threads than there may be threads, and others compute. (One that is interrupted keeps its
+/// thread: if as many as there may be threads computed for ever, nobody else could run.)
 fn at_the_limit_of_processes() {
     limit_processes(8);
-    let rt = match Runtime::builder().procs(4).build() {
+    let rt = match Runtime::builder().procs(2).build() {
         Ok(rt) => rt,
         Err(e) => return println!("done: this user has many processes, and the refusal is clear: {e}"),
     };
@@ -116,7 +117,7 @@ fn at_the_limit_of_processes() {
         })
         .collect();
     let stop = Arc::new(AtomicBool::new(false));
-    for _ in 0..6 {
+    for _ in 0..4 {
         let stop = stop.clone();
         all.push(rt.spawn(move || {
             while !stop.load(Relaxed) {}
