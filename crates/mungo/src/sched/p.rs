@@ -186,8 +186,8 @@ impl P {
         self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 
-    /// The slice is over, also that of the one next in line, which would inherit it: a pair that wakes each other, or one
-    /// that respawns itself, would keep the P for ever.
+    /// The slice is over, also that of the one next in line, which would inherit it: a pair that wakes each other, or
+    /// one that respawns itself, would keep the P for ever.
     ///
     /// Who is preempted goes to the global queue, so that must be served as often: at the end of each slice, unless the
     /// slice was its own, or somebody is next in line all the same. Else a goroutine that respawns itself fills the
