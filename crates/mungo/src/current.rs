@@ -126,7 +126,7 @@ impl Running {
     }
 
     /// Switches to the worker, and leaves the runtime when the goroutine is resumed, perhaps on another M.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn suspend(self, why: Switch) {
         let g = self.g;
         let hold = panic_is_the_threads();

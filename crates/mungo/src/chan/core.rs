@@ -236,7 +236,7 @@ impl Core {
     // ---- blocking ----
 
     /// Waits for a sender, or, if one was won that has no value yet, for its value. `slot` gets it.
-    #[cold]
+    #[inline(never)]
     pub(super) fn wait_for_sender(
         &self,
         entered: Entered,
@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// Waits for a receiver, or for a place, with the value in `slot`.
-    #[cold]
+    #[inline(never)]
     pub(super) fn wait_for_receiver(
         &self,
         entered: Entered,
@@ -325,6 +325,7 @@ impl Operation {
     }
 
     /// Blocks until somebody won the claim and woke us, or the clock did.
+    #[inline]
     pub(super) fn wait(
         &self,
         entered: Entered,
@@ -459,7 +460,7 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.publish();
         // SAFETY: held since `lock`.

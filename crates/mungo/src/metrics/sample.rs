@@ -23,6 +23,7 @@ pub(crate) const UNTIMED: u64 = 0;
 pub(crate) const AT_WAKEUP: u64 = 1;
 
 /// A P's part. The cells are its owner's.
+#[repr(C)]
 pub(crate) struct Sampler {
     pub(crate) switches: Turn,
     pub(crate) spawns: Turn,
@@ -32,6 +33,7 @@ pub(crate) struct Sampler {
 }
 
 /// Whose turn it is among things that are counted from 1.
+#[repr(C)]
 pub(crate) struct Turn {
     next: Cell<u64>,
     /// One of so many has its turn.

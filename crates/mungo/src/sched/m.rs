@@ -25,29 +25,31 @@ use std::sync::atomic::{
 /// `M::p` while the monitor tries to take the P. Written by the monitor under `M::retake`, and never left behind.
 pub(crate) const CONTESTED: *mut P = std::ptr::without_provenance_mut(1);
 
-/// An OS thread of the runtime.
-#[repr(align(128))]
+/// An OS thread of the runtime. The first cache line is what a switch touches.
+#[repr(C, align(128))]
 pub(crate) struct M {
-    pub(crate) id: u32,
     shared: *const Shared,
-    /// Its kernel thread id.
-    pub(crate) tid: AtomicI32,
+    pub(crate) id: u32,
     /// Depth of runtime calls. Written by this thread; read by the monitor and by signal handlers on this thread.
     pub(crate) in_runtime: AtomicU32,
     /// The P that it owns, or null, or [`CONTESTED`].
     pub(crate) p: AtomicPtr<P>,
     /// The goroutine that it runs, or null. Written by this thread.
     pub(crate) g: AtomicPtr<G>,
+    /// The thread pointer that is loaded now. This thread only.
+    loaded_tp: Cell<usize>,
+    /// Its own thread pointer; 0 if there is no thread, or thread-locals are shared. Written by this thread.
+    own_tp: AtomicUsize,
+    rng: Cell<u64>,
+    /// Counts as spinning. Written by this thread, or by the waker before it wakes.
+    pub(crate) spinning: AtomicU32,
+    /// Its kernel thread id.
+    pub(crate) tid: AtomicI32,
+
     /// A P handed over while it sleeps. Written by the waker before it wakes.
     pub(crate) next_p: AtomicPtr<P>,
     /// Futex: 1 = woken.
     wake_word: AtomicU32,
-    /// Counts as spinning. Written by this thread, or by the waker before it wakes.
-    pub(crate) spinning: AtomicU32,
-    /// Its own thread pointer, and the one that is loaded now. This thread only.
-    own_tp: AtomicUsize,
-    loaded_tp: Cell<usize>,
-    rng: Cell<u64>,
     /// This thread only.
     pub(crate) thief: Thief,
     /// Held by the monitor while it tries to take the P, and by this thread when it finds the P gone.

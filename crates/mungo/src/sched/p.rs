@@ -30,13 +30,9 @@ const ID_BATCH: u64 = 16;
 /// TUNED: guess.
 const FREE_GS: usize = 64;
 
-/// A processor.
-#[repr(align(128))]
+/// A processor. The first cache lines are what a switch touches.
+#[repr(C, align(128))]
 pub(crate) struct P {
-    pub(crate) id: u32,
-    /// The M that owns it; null while idle. Written by the owner, read by the monitor.
-    pub(crate) m: AtomicPtr<M>,
-    pub(crate) runq: RunQueue<G>,
     /// Requests to whoever owns the P; set by the monitor and `set_procs`, cleared by the owner.
     pub(crate) flags: AtomicU32,
     /// The tick that [`PREEMPT`] is about: on another one the request is stale. Monitor.
@@ -45,11 +41,15 @@ pub(crate) struct P {
     pub(crate) tick: AtomicU32,
     /// How far the ring holds goroutines that the network woke. Written by the owner, read by the monitor.
     fresh_mark: AtomicU32,
-    pub(crate) timers: TimerHeap,
     /// The tick at which timers were run last. Owner.
     pub(crate) timer_tick: Cell<u32>,
+    pub(crate) id: u32,
+    /// The M that owns it; null while idle. Written by the owner, read by the monitor.
+    pub(crate) m: AtomicPtr<M>,
     pub(crate) counters: Counters,
     pub(crate) sampler: Sampler,
+    pub(crate) timers: TimerHeap,
+    pub(crate) runq: RunQueue<G>,
     /// How long its goroutine may run, if a policy decides. Written by the owner, read by the monitor.
     pub(crate) slice_ns: AtomicU64,
     /// The one in `runnext` was put there by the monitor, because a timer was late. Set by the monitor, cleared by the
@@ -86,12 +86,13 @@ unsafe impl Send for P {}
 
 /// Written by the owner (plain adds, no locked instruction), read by anybody.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Counters {
-    pub(crate) spawned: Counter,
-    pub(crate) finished: Counter,
     pub(crate) switches: Counter,
     pub(crate) parks: Counter,
     pub(crate) yields: Counter,
+    pub(crate) spawned: Counter,
+    pub(crate) finished: Counter,
     pub(crate) preemptions: Counter,
     pub(crate) retakes: Counter,
     pub(crate) steal_attempts: Counter,

@@ -28,6 +28,7 @@ const MASK: u32 = CAPACITY as u32 - 1;
 pub(crate) struct Full<T>(*mut T);
 
 /// A bounded queue of `*mut T`; whoever takes a pointer out owns what it points to.
+#[repr(C)]
 pub(crate) struct RunQueue<T> {
     /// Next place to take from. Written by owner and thieves (CAS).
     head: AtomicU32,
