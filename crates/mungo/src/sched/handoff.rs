@@ -10,7 +10,7 @@ use crate::lock::Guard;
 use crate::netpoll;
 use crate::policy::hooks;
 use crate::sys::this_cpu;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// What an M is woken for, which tells where it should run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,10 +97,10 @@ impl Shared {
         };
         if let Some(m) = idle {
             drop(synced);
-            match role {
-                Role::Successor => self.succeed(m, p),
-                Role::Helper | Role::Substitute => self.hand_to(m, p, spinning),
+            if !spinning {
+                self.find_cpu_for(m);
             }
+            self.hand_to(m, p, spinning);
             return;
         }
         if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
@@ -110,6 +110,21 @@ impl Shared {
         synced.wanted.push((p, spinning));
         drop(synced);
         self.monitor.call();
+    }
+
+    /// Calls a sleeping M, which is about to get a P, to a CPU that no M with a P is on: this one, if the caller, who has
+    /// given its P up and will sleep, was alone here. The kernel would wake it where it slept, or here, and not see that
+    /// two share a CPU while another one is idle.
+    ///
+    /// TUNED: eight goroutines that compute, and one with a deadline each millisecond: 99th percentile of its lateness
+    /// 1.7 to 2.3 ms if it always came to the caller's CPU, 0.3 with this.
+    fn find_cpu_for(&self, m: &M) {
+        let here = this_cpu();
+        // SAFETY: Ms live as long as the runtime.
+        let ms = self.all_ps().filter_map(|p| unsafe { p.m.load(Acquire).as_ref() });
+        let taken =
+            ms.filter_map(M::cpu_now).filter(|cpu| *cpu < u128::BITS).fold(0, |all, cpu| all | 1 << cpu);
+        m.come_to(here, taken);
     }
 
     /// There is no M for this P, and none can be started. Its goroutines go to the global queue, for the Ms that there
@@ -146,7 +161,7 @@ impl Shared {
 
     /// As [`hand_to`](Self::hand_to), by one that is about to sleep.
     pub(crate) fn succeed(&self, m: &M, p: &P) {
-        m.come_here();
+        self.find_cpu_for(m);
         self.hand_to(m, p, false);
     }
 

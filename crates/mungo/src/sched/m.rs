@@ -14,7 +14,7 @@ use crate::lock::Lock;
 use crate::netpoll::{self, Watching};
 use crate::stack::tls;
 use crate::sys::affinity::{self, Allowed};
-use crate::sys::{futex, this_cpu};
+use crate::sys::futex;
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{
@@ -64,7 +64,7 @@ pub(crate) struct M {
     pub(crate) declined: AtomicBool,
     /// The CPU that it last went to sleep on. Written by this thread.
     pub(crate) cpu: AtomicU32,
-    /// The CPUs it may run on once it is awake: see `come_here`. Written by the waker before it wakes.
+    /// The CPUs it may run on once it is awake: see `come_to`. Written by the waker before it wakes.
     allowed: Cell<Option<Allowed>>,
     /// It sleeps in `sleep`. Written by this thread.
     pub(crate) asleep: AtomicBool,
@@ -283,16 +283,15 @@ impl M {
         self.own_tp.store(0, Relaxed);
     }
 
-    /// The caller is about to wake this M, and then to sleep: it wakes up on the caller's CPU. In the preemption
-    /// handler: see there.
+    /// The caller is about to wake this M: it shall wake up on the CPU `here`, or, if that is among the `taken` ones, on
+    /// another that is not. In the preemption handler: see there.
     ///
     /// TUNED: eight goroutines that compute on two CPUs, one that sleeps for 1 ms: 99th percentile of its lateness
     /// 2.8 ms without, 0.4 with this. Web server with 64 connections, a fifth of the requests compute: 6 % of the CPU
     /// time was idle, 0.4 % is.
-    pub(crate) fn come_here(&self) {
-        let cpu = this_cpu();
-        if self.cpu.load(Relaxed) != cpu {
-            self.allowed.set(affinity::limit(self.tid.load(Relaxed), cpu));
+    pub(crate) fn come_to(&self, here: u32, taken: u128) {
+        if self.cpu.load(Relaxed) != here || here < u128::BITS && taken & (1 << here) != 0 {
+            self.allowed.set(affinity::limit(self.tid.load(Relaxed), here, taken));
         }
     }
 

@@ -16,7 +16,7 @@ use super::shared::Shared;
 use super::wake::Wake;
 use crate::netpoll;
 use crate::policy::{Watchdog, hooks};
-use crate::sys::{affinity, clock, task};
+use crate::sys::{clock, task};
 use crate::time::heap::Due;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -112,7 +112,6 @@ impl Watch {
         for (at, p) in shared.all_ps().take(self.seen.len()).enumerate() {
             blocked |= self.look_at(shared, p, at, now);
         }
-        self.spread(shared, now);
         self.serve_late_timers(shared, now);
         self.serve_network(shared, now);
         self.pass_on_in_their_place(shared, now);
@@ -200,33 +199,6 @@ impl Watch {
             waits
         });
         self.parting = parting;
-    }
-
-    /// Two Ms whose goroutines compute share a CPU: one of them moves to another, if there is one that no M with a P is
-    /// on. The kernel would find out after some milliseconds. Where goroutines come and go, threads sleep and wake up
-    /// all the time, and the kernel knows best.
-    ///
-    /// TUNED: eight goroutines that compute, and one with a deadline each 2.5 ms: 99th percentile of its lateness 0.65 ms
-    /// without, 0.34 with this (medians of 4 runs). An echo server lost a fifth of its requests when all Ms were moved.
-    fn spread(&self, shared: &Shared, now: u64) {
-        let (mut taken, mut computing) = (0, 0);
-        let mut second = None;
-        for (p, seen) in shared.all_ps().zip(&self.seen) {
-            // SAFETY: Ms live as long as the runtime.
-            let Some(m) = (unsafe { p.m.load(Acquire).as_ref() }) else { continue };
-            let Some(cpu) = m.cpu_now().filter(|cpu| *cpu < u128::BITS) else { return };
-            taken |= 1 << cpu;
-            let same = std::ptr::eq(seen.m, m) && seen.tick == p.tick.load(Relaxed);
-            if same && now - seen.since_ns >= COMPUTES_NS {
-                if computing & (1 << cpu) != 0 {
-                    second = Some(m);
-                }
-                computing |= 1 << cpu;
-            }
-        }
-        if let Some(m) = second {
-            affinity::move_away(m.tid.load(Relaxed), taken);
-        }
     }
 
     /// A policy wants Ps for goroutines that have just become runnable.

@@ -3,6 +3,8 @@
 //! The kernel wakes a thread on the CPU where it slept, or on an idle one. If the waker is about to sleep itself, its
 //! own CPU is the one that will be free, and the kernel does not know: it puts the thread behind another that computes,
 //! and finds out after some milliseconds. So the sleeper is allowed that CPU only, and lifts the limit when it wakes.
+//!
+//! Running threads are left alone: a thread or process that one of them starts would inherit the limit.
 
 use std::sync::OnceLock;
 
@@ -18,10 +20,14 @@ pub(crate) fn prepare() {
     ONLINE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as i32);
 }
 
-/// Limits a thread to `cpu`. `None`: it may not run there, may run nowhere else, or the kernel refuses (as for some
+/// Limits a sleeping thread to the CPU `wanted`, or, if that is among the `taken` ones (bit by bit), to another that is
+/// not, should there be one. `None`: it may not run there, may run nowhere else, or the kernel refuses (as for some
 /// real-time threads, or on machines with more CPUs than the set has room for); nothing changed.
-pub(crate) fn limit(tid: i32, cpu: u32) -> Option<Allowed> {
+pub(crate) fn limit(tid: i32, wanted: u32, taken: u128) -> Option<Allowed> {
     let before = Allowed::to(tid)?;
+    let is_taken = |cpu: u32| cpu < u128::BITS && taken & (1 << cpu) != 0;
+    let other = || (0..u128::BITS).find(|cpu| !is_taken(*cpu) && before.has(*cpu));
+    let cpu = if is_taken(wanted) { other().unwrap_or(wanted) } else { wanted };
     // SAFETY: a set is plain bits.
     unsafe {
         if !before.has(cpu) || libc::CPU_COUNT(&before.0) == 1 {
@@ -30,15 +36,6 @@ pub(crate) fn limit(tid: i32, cpu: u32) -> Option<Allowed> {
         let mut only: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu as usize, &mut only);
         (libc::sched_setaffinity(tid, size_of_val(&only), &only) == 0).then_some(before)
-    }
-}
-
-/// Moves a thread that runs, or wants to, to the first CPU that it may run on and that is not in `taken`, bit by bit.
-pub(crate) fn move_away(tid: i32, taken: u128) {
-    let free = Allowed::to(tid)
-        .and_then(|allowed| (0..u128::BITS).find(|cpu| taken & (1 << cpu) == 0 && allowed.has(*cpu)));
-    if let Some(allowed) = free.and_then(|cpu| limit(tid, cpu)) {
-        allowed.restore_for(tid);
     }
 }
 
@@ -57,21 +54,16 @@ impl Allowed {
     }
 
     /// Lifts the limit from the calling thread.
-    pub(crate) fn restore(self) {
-        self.restore_for(0);
-    }
-
-    /// Lifts the limit from a thread (0: the calling one).
     ///
     /// One that was allowed all CPUs is allowed all, and not those that there are now: if its container gets more, it
     /// shall have them too.
-    pub(crate) fn restore_for(mut self, tid: i32) {
+    pub(crate) fn restore(mut self) {
         // SAFETY: as above.
         unsafe {
             if Some(&libc::CPU_COUNT(&self.0)) == ONLINE.get() {
                 (&raw mut self.0).write_bytes(0xff, 1);
             }
-            libc::sched_setaffinity(tid, size_of_val(&self.0), &self.0);
+            libc::sched_setaffinity(0, size_of_val(&self.0), &self.0);
         }
     }
 }
@@ -105,7 +97,7 @@ mod tests {
             cpus_of(tid)
         });
         let (tid, before) = (tid.recv().unwrap(), cpus_of(0));
-        let allowed = limit(tid, crate::sys::this_cpu());
+        let allowed = limit(tid, crate::sys::this_cpu(), 0);
         assert_eq!(allowed.is_some(), before > 1, "a thread with one CPU is where it should be");
         assert_eq!(cpus_of(tid), 1);
         wake.send(allowed).unwrap();
@@ -117,8 +109,8 @@ mod tests {
         // SAFETY: no memory involved.
         let me = unsafe { libc::gettid() };
         let before = cpus_of(me);
-        assert!(limit(me, libc::CPU_SETSIZE as u32 - 1).is_none());
-        assert!(limit(me, u32::MAX).is_none());
+        assert!(limit(me, libc::CPU_SETSIZE as u32 - 1, 0).is_none());
+        assert!(limit(me, u32::MAX, 0).is_none());
         assert_eq!(cpus_of(me), before);
     }
 }
