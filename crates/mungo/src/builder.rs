@@ -67,7 +67,8 @@ impl RuntimeBuilder {
     /// The most threads that the runtime starts for goroutines. Default: 10,000.
     ///
     /// A goroutine that blocks its thread keeps it, and so does one that was interrupted while it computed. When there
-    /// are no more threads, goroutines that have not begun wait until one of those ends or calls the runtime.
+    /// are no more threads, goroutines that have not begun wait until one of those ends or calls the runtime. A thread
+    /// whose goroutine waits for something while it is [locked](crate::lock_os_thread) to it does not count.
     pub fn max_threads(mut self, n: usize) -> Self {
         self.max_threads = Some(n);
         self

@@ -132,6 +132,20 @@ fn a_panic_drops_the_guard() {
 }
 
 /// Pairs of bound goroutines wake each other, while Ps come and go.
+/// The cap is one thread, and its goroutine waits for others, which need one.
+#[test]
+fn who_waits_while_bound_does_not_take_the_last_thread() {
+    let runtime = mungo::Runtime::builder().procs(1).max_threads(1).build().unwrap();
+    let sum: u64 = runtime.run(|| {
+        let _locked = mungo::lock_os_thread();
+        let (tx, rx) = mungo::chan::bounded(0);
+        let others: Vec<_> = (0..4u64).map(|i| go(move || i)).collect();
+        go(move || (0..4u64).for_each(|i| tx.send(i).unwrap()));
+        others.into_iter().map(|h| h.join().unwrap()).sum::<u64>() + rx.iter().sum::<u64>()
+    });
+    assert_eq!(sum, 12);
+}
+
 #[test]
 fn stress_bound_pairs() {
     let mut rng = common::Rng::seeded("stress_bound_pairs");

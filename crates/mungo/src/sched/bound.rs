@@ -70,10 +70,12 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
             m.shared().push_global_one(g);
         }
     }
+    m.shared().waiting_locked.fetch_add(1, Relaxed);
     give_p_away(m, p);
     loop {
         m.sleep(None);
         if find::accept(m) {
+            m.shared().waiting_locked.fetch_sub(1, Relaxed);
             return Some((g, false));
         }
         // The monitor meant to release a goroutine that slept here before, in the handler. Wait on; if the entry in the

@@ -85,7 +85,14 @@ impl Shared {
     /// Whether a P that is taken from its M can be given to another one.
     pub(crate) fn can_start_m(&self) -> bool {
         let synced = self.synced.lock();
-        !synced.idle_ms.is_empty() || synced.ms.len() + synced.wanted.len() < self.config.max_threads as usize
+        !synced.idle_ms.is_empty() || self.has_room_for_m(&synced)
+    }
+
+    /// The cap allows one more thread. Those whose locked goroutine waits do not count: it may wait for one that has no
+    /// thread yet.
+    fn has_room_for_m(&self, synced: &Synced) -> bool {
+        let busy = synced.ms.len().saturating_sub(self.waiting_locked.load(Relaxed) as usize);
+        busy + synced.wanted.len() < self.config.max_threads as usize
     }
 
     /// Gives `p` to a sleeping M, or to one that the monitor starts. Unlocks.
@@ -103,7 +110,7 @@ impl Shared {
             self.hand_to(m, p, spinning);
             return;
         }
-        if synced.ms.len() + synced.wanted.len() >= self.config.max_threads as usize {
+        if !self.has_room_for_m(&synced) {
             self.strand(synced, p, spinning); // at the cap
             return;
         }

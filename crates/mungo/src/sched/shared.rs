@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Threads (workers and the monitor) that have not ended.
     pub(crate) threads: AtomicU32,
+    /// Threads that sleep because the goroutine that is locked to them waits.
+    pub(crate) waiting_locked: AtomicU32,
 }
 
 /// Under the lock.
@@ -98,6 +100,7 @@ impl Shared {
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             threads: AtomicU32::new(0),
+            waiting_locked: AtomicU32::new(0),
             config,
         });
         shared.set_procs(shared.config.procs)?;
