@@ -150,8 +150,7 @@ fn c_calls_between_computations_see_no_eintr() {
         })
     });
     let mixed: Vec<_> = mixed.collect();
-    let preemptions = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
-    wait_until("they were interrupted often", || preemptions() > 300);
+    wait_until("they were interrupted often", || common::preemptions(&runtime) > 300);
     stop.store(true, Relaxed);
     mixed.into_iter().for_each(|g| g.join().unwrap());
     assert_eq!(interrupted.load(Relaxed), 0);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, end, hasty_runtime, runtime, wait_until};
+use common::{PATIENCE, end, hasty_runtime, preemptions, runtime, wait_until};
 use mungo::{Goroutine, Runtime, go, park, yield_now};
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -124,10 +124,9 @@ fn respawning_cannot_starve_the_others() {
     let (s, m) = (stop.clone(), n.clone());
     rt.spawn(move || respawn(s, m));
     wait_until("it respawns", || n.load(Relaxed) > 1000);
-    let slices = || rt.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
-    let before = slices();
+    let before = preemptions(&rt);
     (0..20).for_each(|_| rt.spawn(yield_now).join().unwrap());
-    let passed = slices() - before;
+    let passed = preemptions(&rt) - before;
     // Two turns each. Between a join and the next spawn this thread may lose its CPU for some slices.
     assert!(passed < 400, "{passed} slices for 20 goroutines");
     stop.store(true, Relaxed);
@@ -152,8 +151,7 @@ fn who_calls_the_runtime_often_is_preempted() {
     });
     wait_until("it spawns", || spawned.load(Relaxed) > 100);
     (0..20).for_each(|_| rt.spawn(|| ()).join().unwrap());
-    let preemptions: u64 = rt.metrics().per_proc.iter().map(|p| p.preemptions).sum();
-    assert!(preemptions > 0);
+    assert!(preemptions(&rt) > 0);
     stop.store(true, Relaxed);
     greedy.join().unwrap();
     end(rt);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Deadline, runtime, wait_until};
+use common::{Deadline, preemptions, runtime, wait_until};
 use mungo::Runtime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -61,8 +61,7 @@ fn each_of_many_tight_loops_makes_progress() {
 fn tight_loops_take_turns() {
     let runtime = Runtime::builder().procs(2).time_slice(Duration::from_millis(2)).build().unwrap();
     let hogs = Hogs::start(&runtime, 8);
-    let slices = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
-    wait_until("each had some 40 slices", || slices() > 320);
+    wait_until("each had some 40 slices", || preemptions(&runtime) > 320);
     let progress: Vec<u64> = hogs.progress.iter().map(|p| p.load(Relaxed)).collect();
     let (least, most) = (progress.iter().min().unwrap(), progress.iter().max().unwrap());
     assert!(least * 4 > *most, "{progress:?}");
@@ -96,8 +95,7 @@ fn preemption_happened_and_was_counted() {
     let runtime = runtime(1);
     let hogs = Hogs::start(&runtime, 2);
     wait_until("both run", || hogs.progress.iter().all(|p| p.load(Relaxed) > 0));
-    let preemptions: u64 = runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum();
-    assert!(preemptions > 0);
+    assert!(preemptions(&runtime) > 0);
 }
 
 #[test]
@@ -343,8 +341,7 @@ fn no_thread_stays_limited_to_one_cpu() {
     };
     let runtime = runtime(2);
     let hogs = Hogs::start(&runtime, 8);
-    let preemptions = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum::<u64>();
-    wait_until("they take turns", || preemptions() > 100);
+    wait_until("they take turns", || preemptions(&runtime) > 100);
     drop(hogs);
     wait_until("all have ended", || runtime.metrics().goroutines == 0);
     // Other tests run in this process, whose threads may be limited just now.

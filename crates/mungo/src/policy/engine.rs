@@ -296,6 +296,11 @@ impl Engine {
         }
     }
 
+    /// The same, of a goroutine whose thread sleeps with it.
+    pub(super) fn charge_at_home(&self, home: &M, g: GPtr) {
+        self.charge(home, g.policy, || crate::sched::watch::thread_cpu_ns(home));
+    }
+
     pub(super) fn tell(&self, shared: &Shared, p: &P, g: GPtr, event: Event) {
         g.policy.enter_generation(g.id.load(Relaxed), self.generation);
         let mut info = g.policy.info();

@@ -106,7 +106,7 @@ fn pass_on(engine: &Engine, shared: &Shared, proc: u32) {
     for g in shared.take_inbox(COLLECT) {
         // SAFETY: an M that a goroutine is bound to does not end before it is unbound.
         if let Some(home) = unsafe { g.bound.load(Relaxed).as_ref() } {
-            engine.charge(home, g.policy, || crate::sched::watch::thread_cpu_ns(home)); // it was interrupted
+            engine.charge_at_home(home, g); // it was interrupted
         }
         let cause = g.policy.cause();
         engine.submit(shared, proc, g, cause, false, false);
@@ -256,7 +256,7 @@ pub(crate) fn handed_over(home: &M, g: GPtr) {
     if shared.policy.is_active()
         && let Some(engine) = shared.policy.current().1
     {
-        engine.charge(home, g.policy, || crate::sched::watch::thread_cpu_ns(home));
+        engine.charge_at_home(home, g);
     }
 }
 

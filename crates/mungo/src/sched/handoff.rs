@@ -104,10 +104,10 @@ impl Shared {
         };
         if let Some(m) = idle {
             drop(synced);
-            if !spinning {
-                self.find_cpu_for(m);
+            match spinning {
+                true => self.hand_to(m, p, true),
+                false => self.succeed(m, p),
             }
-            self.hand_to(m, p, spinning);
             return;
         }
         if !self.has_room_for_m(&synced) {
@@ -166,7 +166,7 @@ impl Shared {
         }
     }
 
-    /// As [`hand_to`](Self::hand_to), by one that is about to sleep.
+    /// As [`hand_to`](Self::hand_to), in the place of one that sleeps, or is about to.
     pub(crate) fn succeed(&self, m: &M, p: &P) {
         self.find_cpu_for(m);
         self.hand_to(m, p, false);
@@ -220,7 +220,7 @@ impl Shared {
         self.wake_one();
     }
 
-    /// An interrupted thread goes to sleep: the P that it lost goes to the next one in one step. `entry` is its own
+    /// An interrupted thread goes to sleep: its P goes to the next one in one step. `entry` is its own
     /// goroutine, which queues up. In the preemption handler: see the invariants in ARCHITECTURE.md.
     pub(crate) fn pass_on(&self, p: &'static P, entry: Option<GPtr>, first: bool) {
         let mut synced = self.synced.lock();

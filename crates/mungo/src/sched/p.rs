@@ -183,7 +183,7 @@ impl P {
         self.flags.load(Relaxed) & PREEMPT != 0 && self.preempt_tick.load(Relaxed) == tick
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    fn is_asked(&self) -> bool {
         self.preempt_tick.load(Relaxed) == self.tick.load(Relaxed)
     }
 

@@ -20,7 +20,7 @@
 use super::bound;
 use super::g::G;
 use super::m::M;
-use super::p::{PREEMPT, RETIRE};
+use super::p::RETIRE;
 use crate::current;
 use crate::debug::stacks;
 use crate::sys::signal::call_previous;
@@ -106,11 +106,11 @@ fn on_goroutine(g: &'static G, context: *mut c_void) {
 ///
 /// A P that retires is not for a signal handler: the monitor takes it.
 fn shall_give_way(m: &M) -> bool {
-    m.p().is_none_or(|p| p.is_asked() && p.flags.load(Relaxed) & (PREEMPT | RETIRE) == PREEMPT)
+    m.p().is_none_or(|p| p.is_asked_on(p.tick.load(Relaxed)) && p.flags.load(Relaxed) & RETIRE == 0)
 }
 
-/// It is in libc or in the loader, where it may hold a lock that others need: let it go on a little. The
-/// monitor sends another signal.
+/// It is in libc or in the loader, where it may hold a lock that others need: let it go on a little.
+/// The monitor sends another signal.
 ///
 /// WHY NOT end the patience after some signals: the monitor allocates when it starts a thread, and does so with the
 /// scheduler's lock. If it waited for the lock of malloc, whose holder waits for a P, nothing would ever move again.

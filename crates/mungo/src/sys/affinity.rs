@@ -25,9 +25,8 @@ pub(crate) fn prepare() {
 /// real-time threads, or on machines with more CPUs than the set has room for); nothing changed.
 pub(crate) fn limit(tid: i32, wanted: u32, taken: u128) -> Option<Allowed> {
     let before = Allowed::to(tid)?;
-    let is_taken = |cpu: u32| cpu < u128::BITS && taken & (1 << cpu) != 0;
-    let other = || (0..u128::BITS).find(|cpu| !is_taken(*cpu) && before.has(*cpu));
-    let cpu = if is_taken(wanted) { other().unwrap_or(wanted) } else { wanted };
+    let other = || (0..u128::BITS).find(|cpu| !is_in(taken, *cpu) && before.has(*cpu));
+    let cpu = if is_in(taken, wanted) { other().unwrap_or(wanted) } else { wanted };
     // SAFETY: a set is plain bits.
     unsafe {
         if !before.has(cpu) || libc::CPU_COUNT(&before.0) == 1 {
@@ -37,6 +36,11 @@ pub(crate) fn limit(tid: i32, wanted: u32, taken: u128) -> Option<Allowed> {
         libc::CPU_SET(cpu as usize, &mut only);
         (libc::sched_setaffinity(tid, size_of_val(&only), &only) == 0).then_some(before)
     }
+}
+
+/// Whether the CPU is among these, bit by bit. Those beyond the bits are not.
+pub(crate) fn is_in(cpus: u128, cpu: u32) -> bool {
+    cpu < u128::BITS && cpus & (1 << cpu) != 0
 }
 
 impl Allowed {
@@ -74,12 +78,8 @@ mod tests {
     use std::sync::mpsc;
 
     fn cpus_of(tid: i32) -> i32 {
-        // SAFETY: as above.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            assert_eq!(libc::sched_getaffinity(tid, size_of_val(&set), &mut set), 0);
-            libc::CPU_COUNT(&set)
-        }
+        // SAFETY: a set is plain bits.
+        unsafe { libc::CPU_COUNT(&Allowed::to(tid).expect("a thread").0) }
     }
 
     #[test]

@@ -103,6 +103,11 @@ pub(crate) fn counting() -> (Arc<Wakes>, Waker) {
     (wakes.clone(), wakes.into())
 }
 
+/// How often goroutines lost their P because a slice was over.
+pub(crate) fn preemptions(runtime: &mungo::Runtime) -> u64 {
+    runtime.metrics().per_proc.iter().map(|p| p.preemptions).sum()
+}
+
 /// Random numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
