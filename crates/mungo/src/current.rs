@@ -12,16 +12,11 @@ use crate::sched::m::{CONTESTED, M};
 use crate::sched::p::{P, PREEMPT};
 use crate::sched::shared::Shared;
 use crate::stack::tls;
-use std::cell::Cell;
 use std::ptr::null;
 use std::sync::atomic::{
     AtomicU8,
     Ordering::{Acquire, Relaxed},
 };
-
-thread_local! {
-    static CURRENT: Cell<*const G> = const { Cell::new(null()) };
-}
 
 /// 0: not asked yet.
 static MODE: AtomicU8 = AtomicU8::new(0);
@@ -44,33 +39,27 @@ pub(crate) fn own_tls() -> bool {
 /// With shared thread-locals the count of panics is the thread's: no other goroutine may run there while this one
 /// panics, nor may it go on elsewhere. So it may switch in a `Drop`, but holds on to its thread.
 #[inline]
-pub(crate) fn panic_is_the_threads() -> bool {
-    !own_tls() && std::thread::panicking()
+pub(crate) fn panic_is_the_threads(g: &G) -> bool {
+    g.shares_tls() && std::thread::panicking()
 }
 
 /// The calling goroutine.
 #[inline]
 pub(crate) fn g() -> Option<&'static G> {
-    let g = if MODE.load(Relaxed) == OWN { CURRENT.get() } else { g_of_thread() };
-    // SAFETY: Gs are never freed.
-    unsafe { g.as_ref() }
-}
-
-#[inline(never)]
-fn g_of_thread() -> *const G {
-    CURRENT.try_with(Cell::get).unwrap_or(null())
+    // SAFETY: set below; Gs are never freed.
+    unsafe { tls::current().cast::<G>().as_ref() }
 }
 
 /// Own thread-locals: by a goroutine when it starts. Shared ones: by its worker at each switch.
-#[inline(never)]
 pub(crate) fn set(g: *const G) {
-    CURRENT.set(g);
+    tls::set_current(g.cast());
 }
 
-/// A goroutine inside the runtime, with its M and P: nobody takes the P away before this is dropped.
+/// A goroutine inside the runtime, with its P, which nobody takes away before this is dropped.
+///
+/// Two words: it is passed and returned in registers.
 pub(crate) struct Running {
     g: &'static G,
-    m: *const M,
     p: *const P,
 }
 
@@ -89,7 +78,7 @@ impl Running {
         if p <= CONTESTED {
             return Some(Running::enter_without_p(g));
         }
-        Some(Running { g, m, p })
+        Some(Running { g, p })
     }
 
     /// The P was taken while the goroutine was blocked.
@@ -100,7 +89,7 @@ impl Running {
         // SAFETY: the M that runs this goroutine now.
         let p = unsafe { (*m).p.load(Acquire) };
         debug_assert!(p > CONTESTED);
-        Running { g, m, p }
+        Running { g, p }
     }
 
     #[inline]
@@ -110,8 +99,8 @@ impl Running {
 
     #[inline]
     pub(crate) fn m(&self) -> &M {
-        // SAFETY: see `enter`.
-        unsafe { &*self.m }
+        // SAFETY: the M that runs us now.
+        unsafe { &*self.g.m.load(Relaxed) }
     }
 
     #[inline]
@@ -129,7 +118,7 @@ impl Running {
     #[inline(always)]
     pub(crate) fn suspend(self, why: Switch) {
         let g = self.g;
-        let hold = panic_is_the_threads();
+        let hold = panic_is_the_threads(g);
         if hold {
             bound::lock(&self);
         }
@@ -157,26 +146,19 @@ impl Running {
     /// The caller is the goroutine that [leaked](Self::leak) it, and takes it back once.
     #[inline]
     pub(crate) unsafe fn retrieve(g: &'static G) -> Running {
-        let m = g.m.load(Relaxed);
         // SAFETY: the M that runs this goroutine. It has been in the runtime since, so its P is its own, even if the
         // monitor has just laid its hand on it: then it is put back.
-        let p = unsafe { &*m }.p().expect("in the runtime with a P");
-        Running { g, m, p }
+        let p = unsafe { &*g.m.load(Relaxed) }.p().expect("in the runtime with a P");
+        Running { g, p }
     }
 
     /// Suspends if the time slice is over.
     #[cold]
     fn yield_if_outermost(&self) {
         if self.m().in_runtime.load(Relaxed) == 1 && self.p().take_request() {
-            Running { g: self.g, m: self.m, p: self.p }.suspend(Switch::Hungry);
-            self.g_m().enter_runtime();
+            Running { g: self.g, p: self.p }.suspend(Switch::Hungry);
+            self.m().enter_runtime();
         }
-    }
-
-    #[inline]
-    fn g_m(&self) -> &M {
-        // SAFETY: the M that runs us now.
-        unsafe { &*self.g.m.load(Relaxed) }
     }
 }
 
@@ -186,7 +168,7 @@ impl Drop for Running {
         if self.p().flags.load(Relaxed) & PREEMPT != 0 {
             self.yield_if_outermost();
         }
-        self.g_m().leave_runtime();
+        self.m().leave_runtime();
     }
 }
 

@@ -11,13 +11,25 @@ use std::time::Duration;
 /// Hogs that spin on a flag without a call into the runtime; stopped by the guard.
 struct Hogs {
     stop: Arc<AtomicBool>,
-    progress: Arc<Vec<AtomicU64>>,
+    progress: Arc<Vec<Progress>>,
+}
+
+/// Alone on its cache line: a hog whose neighbour runs at the same time would get on six times more slowly.
+#[derive(Default)]
+#[repr(align(128))]
+struct Progress(AtomicU64);
+
+impl std::ops::Deref for Progress {
+    type Target = AtomicU64;
+    fn deref(&self) -> &AtomicU64 {
+        &self.0
+    }
 }
 
 impl Hogs {
     fn start(runtime: &Runtime, n: usize) -> Hogs {
         let stop = Arc::new(AtomicBool::new(false));
-        let progress: Arc<Vec<AtomicU64>> = Arc::new((0..n).map(|_| AtomicU64::new(0)).collect());
+        let progress: Arc<Vec<Progress>> = Arc::new((0..n).map(|_| Progress::default()).collect());
         for i in 0..n {
             let (stop, progress) = (stop.clone(), progress.clone());
             runtime.spawn(move || {

@@ -168,7 +168,10 @@ impl<T> Chan<T> {
         let outcome = match unsafe { self.send_locked(&mut locked, at) } {
             Step::Done => return Ok(()),
             Step::Closed => Outcome::Ended(0, Ending::Closed),
-            _ => self.core.wait_for_receiver(entered, locked, at.cast(), limit.deadline_ns()),
+            _ => {
+                let deadline_ns = limit.deadline_ns(); // first: what may panic needs the lock's proof in memory
+                self.core.wait_for_receiver(entered, locked, at.cast(), deadline_ns)
+            }
         };
         match outcome {
             Outcome::Ended(_, Ending::Done) => Ok(()),

@@ -110,13 +110,13 @@ impl Sampler {
     /// `g` came back, and says why.
     #[cold]
     #[inline(never)]
-    pub(crate) fn ended(&self, start_ns: u64, g: &G, why: Option<Switch>) {
+    pub(crate) fn ended(&self, start_ns: u64, g: &G, why: Switch) {
         let now = clock::now_ns();
         self.run_time.record(now - start_ns, g.stamp_weight.get());
         g.stamp.set(match why {
-            Some(Switch::Park) => AT_WAKEUP,
-            Some(_) => now & !1,
-            None => UNTIMED,
+            Switch::Park => AT_WAKEUP,
+            Switch::End => UNTIMED,
+            _ => now & !1,
         });
     }
 

@@ -101,7 +101,7 @@ pub(crate) fn reacquire(g: &'static G) {
     if m.p_after_contest().is_some() {
         return; // the monitor backed off
     }
-    if g.lock_depth.get() > 0 || bound::owes_ticket(m) || current::panic_is_the_threads() {
+    if g.lock_depth.get() > 0 || bound::owes_ticket(m) || current::panic_is_the_threads(g) {
         // It stays on this thread. It comes back without a P only from a second release, and then queues again.
         while !bound::wait_for_p(m, g) {}
         return;

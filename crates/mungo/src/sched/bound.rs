@@ -38,14 +38,14 @@ pub(crate) fn may_run(m: &'static M, g: GPtr) -> bool {
 /// A bound goroutine came back to its M: publish it, give the P away, sleep until its turn.
 /// Returns the same goroutine, or `None` when it ended.
 #[cold]
-pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<Found> {
+pub(crate) fn came_back(m: &'static M, g: GPtr, why: Switch) -> Option<Found> {
     m.load_own_tls();
     let p = m.p().expect("a bound goroutine waits for its P before it switches");
     // The M will sleep for it; whoever wakes the goroutine queues it.
     let wait = m.ticket.wait();
     debug_assert_eq!(wait, Wait::Queue);
     match why {
-        None => {
+        Switch::End => {
             _ = m.ticket.dequeued();
             if hooks::decides(p) {
                 hooks::stopped(m, p, m.shared(), g, Event::Ended);
@@ -53,7 +53,7 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
             end(m, p, g);
             return None;
         }
-        Some(Switch::Park) => {
+        Switch::Park => {
             p.counters.parks.add(1);
             if hooks::decides(p) {
                 hooks::stopped(m, p, m.shared(), g, Event::Parked(g.wait_reason()));
@@ -63,7 +63,7 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Option<Switch>) -> Option<F
                 return Some((g, true));
             }
         }
-        Some(_) => {
+        _ => {
             p.counters.yields.add(1);
             hooks::note_cause(m.shared(), &g, Cause::Yielded);
             // To the global queue, not to the ring: the P goes elsewhere.

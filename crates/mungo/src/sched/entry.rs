@@ -3,22 +3,23 @@
 use super::g::{Completed, DETACHED, G, Switch};
 use super::park;
 use crate::current::{self, Running};
-use crate::stack::coro::Suspender;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// What the coroutine runs: from the first resume to the end of the goroutine.
-pub(super) fn main(suspender: Suspender<Switch>, g: usize) {
+/// What the coroutine runs: from the first resume to the end of the goroutine. It does not return.
+pub(super) extern "C" fn main(g: usize) {
     // SAFETY: the G that `start_on` passed; it lives until its worker finishes it.
     let g = unsafe { &*(g as *const G) };
-    g.set_suspender(suspender);
     current::set(g);
     // SAFETY: the M that resumed us; from here on it is in the goroutine's code.
     unsafe { (*g.m.load(Relaxed)).leave_runtime() };
     // SAFETY: prepared together with its storage.
     unsafe { g.entry()(g) };
     end(g);
+    // SAFETY: on its own stack; `end` stayed in the runtime.
+    unsafe { g.suspend(Switch::End) };
+    unreachable!("an ended goroutine was resumed");
 }
 
 /// Runs the closure, stores the result, and ends the goroutine's thread-locals.
@@ -66,7 +67,7 @@ fn end(g: &G) {
     if let Some(scope) = unsafe { g.scope.get().as_ref() } {
         scope.leave();
     }
-    // The coroutine ends inside the runtime: its worker goes on from there.
+    // It suspends for the last time inside the runtime: its worker goes on from there.
     std::mem::forget(running);
 }
 

@@ -15,16 +15,18 @@
 //! | Waiting   | nobody; one waker                   | Active, by [`notify`](G::notify)                |
 //! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
+pub(crate) mod pool;
+
 use super::m::M;
 use super::park::Waiter;
 use super::shared::Shared;
 use super::task::TaskSlot;
 use super::wake::{Wake, WakeState};
-use crate::lock::Lock;
+use crate::current::Running;
 use crate::metrics::sample::{self, AT_WAKEUP, UNTIMED};
 use crate::scope::ScopeData;
 use crate::stack::Slot;
-use crate::stack::coro::{Coro, Suspender};
+use crate::stack::coro::Coro;
 use crate::stack::slab::Class;
 use crate::stack::tls;
 use crate::sys;
@@ -46,13 +48,28 @@ pub(crate) use super::reason::WaitReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Switch {
     /// To the back of the P's ring.
-    Yield,
-    /// To the back of the global queue: its slice is over.
-    Hungry,
+    Yield = 0,
     /// Until somebody wakes it.
-    Park,
+    Park = 1,
+    /// To the back of the global queue: its slice is over.
+    Hungry = 2,
     /// To the global queue: its M lost the P while it was blocked.
-    WithoutP,
+    WithoutP = 3,
+    /// For ever.
+    End = 4,
+}
+
+impl Switch {
+    #[inline]
+    fn from_word(word: usize) -> Switch {
+        match word {
+            0 => Switch::Yield,
+            1 => Switch::Park,
+            2 => Switch::Hungry,
+            3 => Switch::WithoutP,
+            _ => Switch::End,
+        }
+    }
 }
 
 /// How far below the frame of `suspend` the stack may be in use.
@@ -89,9 +106,8 @@ pub(crate) struct G {
     slot: Cell<Option<Slot>>,
     /// Lowest address in use while it is suspended. Written before each suspension.
     pub(crate) saved_sp: Cell<usize>,
-    suspender: Cell<MaybeUninit<Suspender<Switch>>>,
     pub(crate) shared: Cell<*const Shared>,
-    coro: UnsafeCell<MaybeUninit<Coro<Switch>>>,
+    coro: UnsafeCell<MaybeUninit<Coro>>,
     /// When it was queued, if that is timed: see `metrics/sample.rs`. Owner of the G.
     pub(crate) stamp: Cell<u64>,
     /// Coarse time of the last park or wake-up.
@@ -142,7 +158,6 @@ impl G {
             thread_pointer: Cell::new(0),
             link: Cell::new(null_mut()),
             coro: UnsafeCell::new(MaybeUninit::uninit()),
-            suspender: Cell::new(MaybeUninit::uninit()),
             slot: Cell::new(None),
             saved_sp: Cell::new(0),
             entry: Cell::new(None),
@@ -229,7 +244,7 @@ impl G {
     /// Gives the G its stack, before its first run.
     pub(crate) fn start_on(&self, slot: Slot) {
         self.thread_pointer.set(slot.thread_pointer());
-        // SAFETY: the slot is fresh and stays until `finish`; `entry::main` catches panics.
+        // SAFETY: the slot is fresh and stays until `finish`.
         unsafe {
             (*self.coro.get()).write(Coro::new(&slot, std::ptr::from_ref(self) as usize, super::entry::main));
         }
@@ -242,16 +257,26 @@ impl G {
         self.slot().is_some()
     }
 
+    /// Whether it uses its thread's thread-locals, for want of its own. To be asked from its first run to its end.
+    #[inline]
+    pub(crate) fn shares_tls(&self) -> bool {
+        self.thread_pointer.get() == 0
+    }
+
+    /// # Safety
+    /// It has its stack.
+    #[inline(always)]
+    unsafe fn coro(&self) -> &Coro {
+        // SAFETY: by the caller.
+        unsafe { (*self.coro.get()).assume_init_ref() }
+    }
+
     /// # Safety
     /// Worker only, with the G's thread pointer loaded; the G is Running and started.
     #[inline(always)]
-    pub(crate) unsafe fn resume(&self) -> Option<Switch> {
+    pub(crate) unsafe fn resume(&self) -> Switch {
         // SAFETY: by the caller.
-        unsafe { (*self.coro.get()).assume_init_mut().resume() }
-    }
-
-    pub(crate) fn set_suspender(&self, s: Suspender<Switch>) {
-        self.suspender.set(MaybeUninit::new(s));
+        Switch::from_word(unsafe { self.coro().resume() })
     }
 
     /// Switches to the worker. Returns when some worker resumes this G.
@@ -263,8 +288,8 @@ impl G {
         let marker = 0u8;
         // Below this frame the switch saves three registers; the rest is slack.
         self.saved_sp.set(&raw const marker as usize - SP_SLACK);
-        // SAFETY: `entry::main` set it, and this is the G's own stack.
-        unsafe { self.suspender.get().assume_init().suspend(why) }
+        // SAFETY: this is the G's own stack.
+        unsafe { self.coro().suspend(why as usize) }
     }
 
     /// Where the switch left its registers, on its stack.
@@ -274,7 +299,7 @@ impl G {
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
         let low = self.saved_sp.get();
         // SAFETY: started, since it was suspended.
-        unsafe { (*self.coro.get()).assume_init_ref() }.lowest_word_in(low..low + SP_SLACK)
+        unsafe { self.coro() }.suspended_sp(low..low + SP_SLACK)
     }
 
     #[inline]
@@ -446,10 +471,20 @@ impl Clone for GRef {
 }
 
 impl Drop for GRef {
+    #[inline]
     fn drop(&mut self) {
         if release(self.0) {
-            pool::give(self.0);
+            recycle(self.0);
         }
+    }
+}
+
+/// An idle G goes to the caller's P, which will spawn again soon. TUNED: a tenth of spawn and join.
+fn recycle(g: GPtr) {
+    match Running::enter() {
+        // SAFETY: in the runtime, so the P is ours; the core is not in use while somebody drops a handle.
+        Some(running) => unsafe { running.p().core() }.keep_g(g),
+        None => pool::give(g),
     }
 }
 
@@ -466,62 +501,6 @@ pub(crate) fn release(g: GPtr) -> bool {
     }
     g.state.make_idle();
     true
-}
-
-/// All Gs of the process: allocated in chunks, never freed.
-pub(crate) mod pool {
-    use super::*;
-
-    /// TUNED: guess; about 20 KiB a chunk.
-    const CHUNK: usize = 64;
-
-    struct Pool {
-        free: Vec<GPtr>,
-        chunks: Vec<&'static [G]>,
-    }
-    static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new() });
-
-    /// Fills `into` with some idle Gs.
-    #[cold]
-    pub(crate) fn refill(into: &mut Vec<GPtr>, n: usize) {
-        let mut pool = POOL.lock();
-        if pool.free.is_empty() {
-            let chunk: &'static [G] = Box::leak((0..CHUNK).map(|_| G::new()).collect());
-            chunk.iter().for_each(|g| g.policy.belongs_to(g));
-            pool.chunks.push(chunk);
-            pool.free.extend(chunk.iter().map(GPtr::from));
-        }
-        let keep = pool.free.len().saturating_sub(n);
-        into.extend(pool.free.drain(keep..));
-    }
-
-    pub(crate) fn give(g: GPtr) {
-        POOL.lock().free.push(g);
-    }
-
-    pub(crate) fn give_many(gs: impl Iterator<Item = GPtr>) {
-        POOL.lock().free.extend(gs);
-    }
-
-    /// All Gs.
-    pub(crate) fn chunks() -> Vec<&'static [G]> {
-        POOL.lock().chunks.clone()
-    }
-
-    /// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where
-    /// to go on next time; 0: it was the end. Fields may change meanwhile.
-    pub(crate) fn for_each(shared: *const Shared, start: usize, mut f: impl FnMut(&G) -> bool) -> usize {
-        let mut at = start;
-        loop {
-            let Some(chunk) = POOL.lock().chunks.get(at).copied() else { return 0 };
-            for g in chunk {
-                if g.state.is_alive() && g.shared.get() == shared && !f(g) {
-                    return at;
-                }
-            }
-            at += 1;
-        }
-    }
 }
 
 /// What the end of a goroutine must do after [`G::complete`].

@@ -247,11 +247,17 @@ impl Core {
     #[inline]
     pub(crate) fn release_g(&mut self, g: GPtr) {
         if g::release(g) {
-            if self.free_gs.len() == FREE_GS {
-                pool::give_many(self.free_gs.drain(..FREE_GS / 2));
-            }
-            self.free_gs.push(g);
+            self.keep_g(g);
         }
+    }
+
+    /// Takes an idle G.
+    #[inline]
+    pub(crate) fn keep_g(&mut self, g: GPtr) {
+        if self.free_gs.len() == FREE_GS {
+            pool::give_many(self.free_gs.drain(..FREE_GS / 2));
+        }
+        self.free_gs.push(g);
     }
 
     #[inline]

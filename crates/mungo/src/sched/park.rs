@@ -174,7 +174,7 @@ pub(crate) fn park_current(reason: WaitReason) {
 
 /// As [`park_current`], for who armed its wake-up inside the runtime. It must not leave the runtime in between: it
 /// might lose its slice there, and a goroutine in a run queue cannot take the wake-up.
-#[inline]
+#[inline(always)]
 pub(crate) fn park_running(running: Running, reason: WaitReason) {
     let g = running.g();
     if g.state.consume_notification() {

@@ -48,12 +48,12 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
     }
     m.load_tls_of(&g);
     m.g.store(g.as_ptr(), Relaxed);
-    if !current::own_tls() {
+    if g.shares_tls() {
         current::set(&*g);
     }
     // SAFETY: this M owns the goroutine; its thread-locals are loaded.
     let why = unsafe { g.resume() };
-    if !current::own_tls() {
+    if g.shares_tls() {
         current::set(std::ptr::null());
     }
     m.g.store(std::ptr::null_mut(), Relaxed);
@@ -69,9 +69,9 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
     let Some(p) = m.p() else { return without_p(m, g) };
     *last_p = p;
     match why {
-        Some(Switch::Yield) => yielded(m, p, shared, g),
-        Some(Switch::Park) => parked(m, p, shared, g),
-        Some(Switch::Hungry) => {
+        Switch::Yield => yielded(m, p, shared, g),
+        Switch::Park => parked(m, p, shared, g),
+        Switch::Hungry => {
             m.load_own_tls();
             p.counters.preemptions.add(1);
             p.take_request();
@@ -84,8 +84,8 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
             shared.wake_one();
             None
         }
-        Some(Switch::WithoutP) => unreachable!("it has a P"),
-        None => ended(m, p, shared, g),
+        Switch::WithoutP => unreachable!("it has a P"),
+        Switch::End => ended(m, p, shared, g),
     }
 }
 

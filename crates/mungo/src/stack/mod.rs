@@ -2,7 +2,7 @@
 //!
 //! [`slab`] cuts big mappings into equal slots and pools them; [`guard`] makes the page that a
 //! stack overflow hits; [`tls`] builds a goroutine's own thread block at the top of its slot;
-//! [`coro`] is the one user of corosensei; [`overflow`] reports an overflow.
+//! [`coro`] switches between a worker's stack and a goroutine's; [`overflow`] reports an overflow.
 
 pub(crate) mod coro;
 mod guard;

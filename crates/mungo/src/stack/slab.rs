@@ -15,7 +15,6 @@ use super::guard::{self, Kind, Mapping};
 use super::tls;
 use crate::lock::Lock;
 use crate::sys::page_size;
-use corosensei::stack::{Stack, StackPointer};
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -408,35 +407,4 @@ impl Drop for SlotCache {
 fn fatal(what: &str, e: &io::Error) -> ! {
     eprintln!("mungo: out of memory for {what}: {e}");
     std::process::abort()
-}
-
-/// A slot lent to a coroutine; the G keeps the slot itself. Its bounds are copied, so that a switch does not touch the
-/// slot's header, a cold line on another page. TUNED: 20 ns a switch among 1000 goroutines.
-#[derive(Clone, Copy)]
-pub(crate) struct BorrowedSlot {
-    base: StackPointer,
-    limit: StackPointer,
-}
-
-// SAFETY: base and limit bound memory that the slot owns; a guard page lies at the limit.
-unsafe impl Stack for BorrowedSlot {
-    #[inline]
-    fn base(&self) -> StackPointer {
-        self.base
-    }
-
-    #[inline]
-    fn limit(&self) -> StackPointer {
-        self.limit
-    }
-}
-
-impl Slot {
-    /// # Safety
-    /// The coroutine ends before the slot is given back.
-    #[inline]
-    pub(crate) unsafe fn lend(&self) -> BorrowedSlot {
-        let address = |at| StackPointer::new(at).expect("no mapping at address 0");
-        BorrowedSlot { base: address(self.base()), limit: address(self.limit()) }
-    }
 }

@@ -343,6 +343,7 @@ impl WakeList {
     }
 
     #[cfg(not(loom))]
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_null()
     }
@@ -413,7 +414,7 @@ impl WakeList {
     }
 
     #[cfg(not(loom))]
-    #[inline]
+    #[inline(always)]
     pub(super) fn wake_all(&mut self, waker: &Entered) {
         while let Some(node) = self.pop() {
             // SAFETY: won by whoever put it here, and popped once.

@@ -85,8 +85,8 @@ impl Tracer {
                     at.ip = next as usize;
                     addresses.push(at.ip);
                 }
-                // The first frame of a goroutine leads to the stack of its thread, which is not in the copy.
-                // It has a frame pointer, and that of a blocked thread is not known (see `Capture::blocked`).
+                // The first frame of a goroutine has no caller, or one on the stack of its thread, which is not in the
+                // copy. Others need a frame pointer, and that of a blocked thread is not known: see `Capture::blocked`.
                 Ok(None)
                     if state.bp() == 0
                         && let Some(found) = self.return_of(at.ip, state.sp() as usize) =>

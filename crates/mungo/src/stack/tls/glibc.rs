@@ -5,11 +5,12 @@
 //! Every fact is checked against the calling thread before it is trusted; if one check fails,
 //! [`layout`] refuses and the runtime falls back to shared thread-locals.
 
-use super::FIRST_TID;
+use super::{CURRENT_OFFSET, FIRST_TID, WORDS, Words};
 use crate::sys::modules;
 use std::arch::asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -38,7 +39,7 @@ const LC_GLOBAL_LOCALE: libc::locale_t = -1isize as libc::locale_t;
 /// An entry of a block's vector of modules whose memory is made at the first use (`TLS_DTV_UNALLOCATED`).
 const UNALLOCATED: Word = Word::MAX;
 
-/// [`Layout::tid`] and [`Layout::loader`] for those who must not wait for [`layout`], such as an allocator; 0 while
+/// [`Layout::tid`] and [`Layout::loader()`] for those who must not wait for [`layout`], such as an allocator; 0 while
 /// it is not known. Written once, before the first block is made.
 static TID_OFFSET: AtomicUsize = AtomicUsize::new(0);
 static LOADER_OFFSET: AtomicUsize = AtomicUsize::new(0);
@@ -73,7 +74,7 @@ struct KeyStruct {
 pub(crate) struct Layout {
     /// Bytes that must be reserved below the thread pointer.
     pub(crate) below: usize,
-    /// Bytes of `struct pthread` from the thread pointer on, and one word of ours: the loader.
+    /// Bytes of `struct pthread` from the thread pointer on, and one word of ours: perhaps the loader.
     pub(crate) above: usize,
     /// Alignment of the thread pointer.
     pub(crate) align: usize,
@@ -82,8 +83,9 @@ pub(crate) struct Layout {
     ctype_init: unsafe extern "C" fn(),
     keys: usize,
     tid: usize,
-    /// Offset of the word behind `struct pthread` that says who moved its thread here: see [`loader`].
-    loader: usize,
+    size_of_pthread: usize,
+    /// Offset of [`Words`] if that is the same for all threads and blocks.
+    words: Option<isize>,
     list: usize,
     specific: usize,
     rseq: Option<isize>,
@@ -111,7 +113,10 @@ pub(crate) fn layout() -> Result<&'static Layout, &'static str> {
                 return Err("MUNGO_DEBUG says owntls=0");
             }
             let layout = discover()?;
-            LOADER_OFFSET.store(layout.loader, Relaxed);
+            if let Some(words) = layout.words {
+                CURRENT_OFFSET.store(words as usize + offset_of!(Words, current), Relaxed);
+            }
+            LOADER_OFFSET.store(layout.loader(), Relaxed);
             TID_OFFSET.store(layout.tid, Relaxed);
             Ok(layout)
         })
@@ -128,6 +133,20 @@ pub(crate) fn thread_pointer() -> usize {
     // changes when a goroutine is switched.
     unsafe { asm!("mov {}, fs:0", out(reg) tp, options(nostack, preserves_flags, readonly)) };
     tp
+}
+
+/// The word so far from the FS base.
+///
+/// # Safety
+/// It is part of the block that this thread is on.
+#[inline(always)]
+pub(crate) unsafe fn word_at(offset: usize) -> usize {
+    let word;
+    // SAFETY: by the caller. Not `pure`, as above.
+    unsafe {
+        asm!("mov {}, fs:[{}]", out(reg) word, in(reg) offset, options(nostack, preserves_flags, readonly))
+    };
+    word
 }
 
 /// Moves this OS thread to another thread block.
@@ -147,13 +166,12 @@ pub(crate) unsafe fn set_thread_pointer(tp: usize) {
 #[inline(always)]
 pub(crate) unsafe fn set_loader(tp: usize, who: *const ()) {
     // SAFETY: the word is part of each block.
-    unsafe { ((tp + LOADER_OFFSET.load(Relaxed)) as *mut *const ()).write(who) }
+    unsafe { (tp.wrapping_add(LOADER_OFFSET.load(Relaxed)) as *mut *const ()).write(who) }
 }
 
 /// Asks for the lines of a block that a switch to it touches.
 #[inline(always)]
 pub(crate) fn prefetch(tp: usize) {
-    crate::sys::prefetch(tp);
     crate::sys::prefetch(tp.wrapping_add(LOADER_OFFSET.load(Relaxed)));
 }
 
@@ -172,7 +190,7 @@ pub(crate) fn loader() -> Option<NonNull<()>> {
         if ((tp + tid) as *const u32).read_volatile() < FIRST_TID {
             return None;
         }
-        NonNull::new(((tp + LOADER_OFFSET.load(Relaxed)) as *const *mut ()).read())
+        NonNull::new((tp.wrapping_add(LOADER_OFFSET.load(Relaxed)) as *const *mut ()).read())
     }
 }
 
@@ -304,8 +322,10 @@ impl Layout {
     /// `tp` was made by [`create`](Self::create), its destructors have run, no thread is on it except
     /// perhaps the calling one, which has no reference to a thread-local.
     pub(crate) unsafe fn reset(&self, tp: *mut u8) {
-        // SAFETY: by the caller; the ranges were taken from the loader.
+        // SAFETY: by the caller; the ranges were taken from the dynamic loader. Ours may be in one of them.
         unsafe {
+            let loader = (tp as usize).wrapping_add(self.loader()) as *mut Word;
+            let loaded_by = loader.read();
             if dtv(tp).read() != self.generation {
                 free_dynamic_tls(tp);
             }
@@ -317,7 +337,16 @@ impl Layout {
                 (m.image as *const u8).copy_to_nonoverlapping(at, m.image_len);
                 at.add(m.image_len).write_bytes(0, m.total_len - m.image_len);
             }
+            loader.write(loaded_by);
             tp.offset(self.errno).cast::<c_int>().write(0);
+        }
+    }
+
+    /// Offset of the word that says who moved its thread here: see [`loader`].
+    fn loader(&self) -> usize {
+        match self.words {
+            Some(words) => words as usize + offset_of!(Words, loader),
+            None => self.above - size_of::<Word>(),
         }
     }
 
@@ -399,11 +428,15 @@ fn inspect() -> Result<Layout, &'static str> {
         std::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, *mut usize)>(static_info)(
             &mut size, &mut align,
         );
-        let above = (symbol(c"_thread_db_sizeof_pthread")? as *const u32).read() as usize;
-        let loader = above.next_multiple_of(align_of::<Word>());
+        let size_of_pthread = (symbol(c"_thread_db_sizeof_pthread")? as *const u32).read() as usize;
+        let below = size.checked_sub(size_of_pthread);
+        let below = below.ok_or("the static TLS area is smaller than a thread block")?;
+        let words = relative(WORDS.with(std::ptr::from_ref).addr());
         Layout {
-            below: size.checked_sub(above).ok_or("the static TLS area is smaller than a thread block")?,
-            above: loader + size_of::<Word>(),
+            below,
+            above: size_of_pthread.next_multiple_of(align_of::<Word>()) + size_of::<Word>(),
+            size_of_pthread,
+            words: (-(below as isize)..0).contains(&words).then_some(words),
             align,
             allocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(
                 symbol(c"_dl_allocate_tls")?,
@@ -412,7 +445,6 @@ fn inspect() -> Result<Layout, &'static str> {
             ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(symbol(c"__ctype_init")?),
             keys: symbol(c"__pthread_keys")?,
             tid: field(c"_thread_db_pthread_tid")?,
-            loader,
             list: field(c"_thread_db_pthread_list")?,
             specific: field(c"_thread_db_pthread_specific")?,
             rseq: symbol(c"__rseq_offset").ok().map(|at| (at as *const isize).read()),
@@ -441,7 +473,7 @@ impl Layout {
         // SAFETY: all offsets are checked to lie within this thread's block before they are read.
         let ok = unsafe {
             let word = |offset: usize| at.add(offset).cast::<Word>().read();
-            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.loader;
+            let inside = |offset: usize, len: usize| offset >= 80 && offset + len <= self.size_of_pthread;
             self.align.is_power_of_two()
                 && self.align <= 4096
                 && inside(self.tid, 4)

@@ -1,0 +1,56 @@
+//! All Gs of the process: allocated in chunks, never freed.
+
+use super::{G, GPtr};
+use crate::lock::Lock;
+use crate::sched::shared::Shared;
+
+/// TUNED: guess; about 20 KiB a chunk.
+const CHUNK: usize = 64;
+
+struct Pool {
+    free: Vec<GPtr>,
+    chunks: Vec<&'static [G]>,
+}
+static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new() });
+
+/// Fills `into` with some idle Gs.
+#[cold]
+pub(crate) fn refill(into: &mut Vec<GPtr>, n: usize) {
+    let mut pool = POOL.lock();
+    if pool.free.is_empty() {
+        let chunk: &'static [G] = Box::leak((0..CHUNK).map(|_| G::new()).collect());
+        chunk.iter().for_each(|g| g.policy.belongs_to(g));
+        pool.chunks.push(chunk);
+        pool.free.extend(chunk.iter().map(GPtr::from));
+    }
+    let keep = pool.free.len().saturating_sub(n);
+    into.extend(pool.free.drain(keep..));
+}
+
+pub(crate) fn give(g: GPtr) {
+    POOL.lock().free.push(g);
+}
+
+pub(crate) fn give_many(gs: impl Iterator<Item = GPtr>) {
+    POOL.lock().free.extend(gs);
+}
+
+/// All Gs.
+pub(crate) fn chunks() -> Vec<&'static [G]> {
+    POOL.lock().chunks.clone()
+}
+
+/// Shows each G of a runtime that is not idle, from the `start`th chunk on, until `f` says stop. Returns where
+/// to go on next time; 0: it was the end. Fields may change meanwhile.
+pub(crate) fn for_each(shared: *const Shared, start: usize, mut f: impl FnMut(&G) -> bool) -> usize {
+    let mut at = start;
+    loop {
+        let Some(chunk) = POOL.lock().chunks.get(at).copied() else { return 0 };
+        for g in chunk {
+            if g.state.is_alive() && g.shared.get() == shared && !f(g) {
+                return at;
+            }
+        }
+        at += 1;
+    }
+}
