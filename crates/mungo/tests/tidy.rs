@@ -217,7 +217,7 @@ fn check_resume(files: &[(String, String)], findings: &mut Vec<String>) {
 mod rules {
     use super::{
         LEFT_OVERS, MACHINE_PATHS, MAX_COLUMNS, MAX_LINES_EXAMPLE, MAX_LINES_SRC, MAX_LINES_TESTS,
-        RESUME_CHAIN, RESUMERS,
+        RESUME_CHAIN, RESUMER,
     };
 
     const SRC: &str = "crates/mungo/src/a.rs";
