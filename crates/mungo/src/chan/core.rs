@@ -47,7 +47,7 @@ impl Entered {
 
     /// The same caller again: it stays inside until the first one is dropped.
     #[inline]
-    fn again(&self) -> ManuallyDrop<Entered> {
+    pub(super) fn again(&self) -> ManuallyDrop<Entered> {
         ManuallyDrop::new(Entered(self.0))
     }
 
@@ -393,10 +393,11 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    #[inline]
-    fn parts(&mut self) -> (&mut State, &mut WakeList) {
-        // SAFETY: the lock is held, and there is one `Locked` of it.
-        (unsafe { &mut *self.core.state.get() }, &mut self.wakes)
+    /// All in one of the queues go on.
+    #[inline(always)]
+    fn claim_all(&mut self, queue: impl FnOnce(&mut State) -> &mut Queue, ending: Ending) {
+        let wakes = std::mem::replace(&mut self.wakes, WakeList::new());
+        self.wakes = queue(self).claim_all(ending, wakes);
     }
 
     /// What is possible now.
@@ -409,41 +410,31 @@ impl Locked<'_> {
         (u32::from(recv) * CAN_RECV) | (u32::from(send) * CAN_SEND)
     }
 
-    #[inline]
-    fn signs_changed(&self) -> bool {
-        (self.core.signs.load(Relaxed) ^ self.signs()) & SIGNS != 0
-    }
-
     /// Says so to those who look without the lock, and to those who wait for it.
+    ///
+    /// These are there only while the channel is not ready, so it is enough to look when that changes.
     #[inline(always)]
-    fn publish(&mut self) {
-        if self.signs_changed() {
-            let (old, signs) = (self.core.signs.load(Relaxed), self.signs());
-            let changes = (old & !SIGNS).wrapping_add(ONE_CHANGE);
-            // ORDERING: Release pairs with `peek`.
-            self.core.signs.store(changes | signs, Release);
-            self.tell_watchers(signs);
+    fn publish(&mut self, signs: u32) {
+        let old = self.core.signs.load(Relaxed);
+        if (old ^ signs) & SIGNS == 0 {
+            return;
         }
-    }
-
-    /// Watchers are there only while the channel is not ready, so it is enough to look when that changes.
-    #[inline]
-    fn tell_watchers(&mut self, signs: u32) {
-        let (state, wakes) = self.parts();
-        if signs & CAN_RECV != 0 {
-            state.recv_watchers.claim_all(Ending::Done, wakes);
+        let changes = (old & !SIGNS).wrapping_add(ONE_CHANGE);
+        // ORDERING: Release pairs with `peek`.
+        self.core.signs.store(changes | signs, Release);
+        if signs & CAN_RECV != 0 && !self.recv_watchers.is_empty() {
+            self.claim_all(|state| &mut state.recv_watchers, Ending::Done);
         }
-        if signs & CAN_SEND != 0 {
-            state.send_watchers.claim_all(Ending::Done, wakes);
+        if signs & CAN_SEND != 0 && !self.send_watchers.is_empty() {
+            self.claim_all(|state| &mut state.send_watchers, Ending::Done);
         }
     }
 
     /// Everybody who waits here goes on, disconnected.
     pub(super) fn end_all_waits(&mut self) {
-        let (state, wakes) = self.parts();
-        state.senders.claim_all(Ending::Closed, wakes);
-        state.receivers.claim_all(Ending::Closed, wakes);
-        state.engaged.claim_all(Ending::Closed, wakes);
+        self.claim_all(|state| &mut state.senders, Ending::Closed);
+        self.claim_all(|state| &mut state.receivers, Ending::Closed);
+        self.claim_all(|state| &mut state.engaged, Ending::Closed);
     }
 
     /// A sender without a value wants to be selected. `None`: it would block.
@@ -505,11 +496,13 @@ impl Drop for Locked<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         let wakes = std::mem::replace(&mut self.wakes, WakeList::new());
+        let signs = self.signs();
+        let as_before = (self.core.signs.load(Relaxed) ^ signs) & SIGNS == 0;
         // SAFETY: held since `lock`; this was the proof.
         unsafe {
-            match wakes.is_empty() && !self.signs_changed() {
+            match as_before && wakes.is_empty() {
                 true => self.core.lock.unlock(),
-                false => self.core.release(self.entered.again(), wakes),
+                false => self.core.release(self.entered.again(), wakes, signs),
             }
         }
     }
@@ -524,12 +517,14 @@ impl Core {
     /// # Safety
     /// The caller holds the lock and no `Locked` of it is in use.
     #[inline(never)]
-    unsafe fn release(&self, entered: ManuallyDrop<Entered>, wakes: WakeList) {
+    unsafe fn release(&self, entered: ManuallyDrop<Entered>, wakes: WakeList, signs: u32) {
         let mut locked = ManuallyDrop::new(Locked { core: self, entered, wakes });
-        locked.publish();
+        locked.publish(signs);
         // SAFETY: by the caller.
         unsafe { self.lock.unlock() };
-        let Locked { entered, wakes, .. } = &mut *locked;
-        wakes.wake_all(entered);
+        let wakes = std::mem::replace(&mut locked.wakes, WakeList::new());
+        if !wakes.is_empty() {
+            wakes.wake_all(locked.entered.again());
+        }
     }
 }

@@ -28,6 +28,8 @@ use super::core::Entered;
 #[cfg(not(loom))]
 use crate::sched::park::Waiter;
 #[cfg(not(loom))]
+use std::mem::ManuallyDrop;
+#[cfg(not(loom))]
 use std::task::Waker;
 
 use crate::sched::claim::{Claim, TIMED_OUT};
@@ -184,7 +186,7 @@ impl Node {
     /// # Safety
     /// The caller won the claim, and has not woken it yet.
     #[cfg(not(loom))]
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn wake(this: NonNull<Node>, waker: &Entered) {
         // SAFETY: alive until woken.
         let waiter = NonNull::from(unsafe { &this.as_ref().op().waiter });
@@ -300,10 +302,11 @@ impl Queue {
     }
 
     /// Takes out all, and adds those whose claim was won to `wakes`.
-    pub(super) fn claim_all(&mut self, ending: Ending, wakes: &mut WakeList) {
+    pub(super) fn claim_all(&mut self, ending: Ending, mut wakes: WakeList) -> WakeList {
         while let Some(node) = self.claim_first(ending) {
             wakes.push(node);
         }
+        wakes
     }
 
     /// Drops those at the front whose wait was ended by somebody else, so that "not empty" means "somebody waits".
@@ -319,7 +322,8 @@ impl Queue {
 }
 
 /// Nodes whose claim was won, to be woken when the lock is free. Of tasks only the wakers: by then their nodes may be
-/// gone. One word, because it lies on the fast path: the first node, or, with the lowest bit set, the first waker.
+/// gone. One word, because it lies on the fast path: the first node, or, with the lowest bit set, the first waker. It is
+/// passed by value: whose address is known cannot stay in a register.
 #[must_use]
 pub(crate) struct WakeList {
     first: *const Node,
@@ -355,7 +359,8 @@ impl WakeList {
         let this = unsafe { node.as_ref() };
         #[cfg(not(loom))]
         if this.op().kind == Kind::Task {
-            return self.push_task(this);
+            self.first = WakeList::with_task(self.first, this);
+            return;
         }
         this.next.set(self.first);
         self.first = node.as_ptr();
@@ -363,17 +368,17 @@ impl WakeList {
 
     #[cfg(not(loom))]
     #[cold]
-    fn push_task(&mut self, node: &Node) {
+    fn with_task(next: *const Node, node: &Node) -> *const Node {
         let waker = match &node.op().waiter {
             Waiter::Task(waker) => waker.take().expect("a task that waits has a waker"),
             _ => unreachable!("its kind says so"),
         };
-        let link = Box::into_raw(Box::new(TaskLink { waker, next: self.first }));
-        self.first = link.cast::<Node>().cast_const().map_addr(|at| at | TASK);
+        let link = Box::into_raw(Box::new(TaskLink { waker, next }));
+        link.cast::<Node>().cast_const().map_addr(|at| at | TASK)
     }
 
     /// One that is a goroutine or a thread, if it is the first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<NonNull<Node>> {
         #[cfg(not(loom))]
         if self.first.addr() & TASK != 0 {
@@ -392,7 +397,7 @@ impl WakeList {
         if self.first.addr() & TASK == 0 {
             return None;
         }
-        // SAFETY: `push_task` made it, and it is taken out once.
+        // SAFETY: `with_task` made it, and it is taken out once.
         let link =
             *unsafe { Box::from_raw(self.first.map_addr(|at| at & !TASK).cast_mut().cast::<TaskLink>()) };
         self.first = link.next;
@@ -414,21 +419,21 @@ impl WakeList {
     }
 
     #[cfg(not(loom))]
-    #[inline(always)]
-    pub(super) fn wake_all(&mut self, waker: &Entered) {
+    #[inline(never)]
+    pub(super) fn wake_all(mut self, waker: ManuallyDrop<Entered>) {
         while let Some(node) = self.pop() {
             // SAFETY: won by whoever put it here, and popped once.
-            unsafe { Node::wake(node, waker) };
+            unsafe { Node::wake(node, &waker) };
         }
         if !self.is_empty() {
-            self.wake_rest(waker);
+            self.wake_rest(&waker);
         }
     }
 
     /// The first is a task.
     #[cfg(not(loom))]
     #[cold]
-    fn wake_rest(&mut self, waker: &Entered) {
+    fn wake_rest(mut self, waker: &Entered) {
         let mut tasks = Vec::new();
         while !self.is_empty() {
             tasks.extend(self.pop_task());
@@ -478,8 +483,7 @@ mod tests {
         queue.remove(&nodes[0]); // out already
         assert_eq!(queue.claim_first(Ending::Done), Some(NonNull::from(&nodes[2])));
         assert_eq!(ops[2].outcome(), Outcome::Ended(2, Ending::Done));
-        let mut wakes = WakeList::new();
-        queue.claim_all(Ending::Closed, &mut wakes);
+        let mut wakes = queue.claim_all(Ending::Closed, WakeList::new());
         assert_eq!(wakes.pop(), Some(NonNull::from(&nodes[3])));
         assert_eq!((wakes.pop(), queue.is_empty()), (None, true));
         assert_eq!(ops[3].outcome(), Outcome::Ended(3, Ending::Closed));

@@ -53,7 +53,7 @@ impl Drop for Locks<'_, '_> {
             // SAFETY: held since `lock`, and no other proof is in use.
             drop(unsafe { core.assume_locked(self.entered) });
         }
-        self.wakes.wake_all(self.entered);
+        std::mem::replace(&mut self.wakes, WakeList::new()).wake_all(self.entered.again());
     }
 }
 
