@@ -112,10 +112,8 @@ pub(crate) fn give_way(m: &M, g: &G) {
     if let Some(p) = p {
         p.counters.preemptions.add(1);
         p.take_request();
-        if !m.goes_on_first.load(Relaxed) {
-            // SAFETY: this M owns the P. The goroutine was not in the runtime, so nobody is in the middle of using it.
-            unsafe { p.end_slice(m.shared()) };
-        }
+        // SAFETY: this M owns the P. The goroutine was not in the runtime, so nobody is in the middle of using it.
+        unsafe { p.end_slice(m.shared()) };
         m.drop_p();
     }
     queue_and_sleep(m, g, p);
@@ -133,10 +131,12 @@ fn queue_and_sleep(m: &M, g: &G, p: Option<&'static P>) -> bool {
     m.cpu.store(this_cpu(), Relaxed);
     let entry = (m.ticket.wait() == Wait::Queue).then_some(g.into());
     hooks::note_cause(m.shared(), g, Cause::Preempted);
-    let first = m.goes_on_first.swap(false, Relaxed);
     match (p, entry) {
-        (Some(p), entry) => m.shared().pass_on(p, entry, first),
-        (None, Some(g)) => m.shared().queue_interrupted(g, first),
+        (Some(p), entry) => m.shared().pass_on(p, entry),
+        (None, Some(g)) => {
+            m.shared().push_global_one(g);
+            m.shared().wake_one();
+        }
         (None, None) => m.shared().wake_one(),
     }
     m.sleep(None);
@@ -144,6 +144,9 @@ fn queue_and_sleep(m: &M, g: &G, p: Option<&'static P>) -> bool {
         // The entry in the queue still leads to this M: the goroutine stays bound until that is resolved.
         m.stray.store(true, Relaxed);
         return false;
+    }
+    if let Some(p) = m.p() {
+        p.mark_resumed();
     }
     unbind_unless_locked(g);
     true

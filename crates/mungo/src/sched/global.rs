@@ -39,15 +39,6 @@ impl GList {
         self.len += 1;
     }
 
-    pub(crate) fn push_front(&mut self, g: GPtr) {
-        g.link.set(self.head);
-        self.head = g.as_ptr();
-        if self.tail.is_null() {
-            self.tail = self.head;
-        }
-        self.len += 1;
-    }
-
     pub(crate) fn pop(&mut self) -> Option<GPtr> {
         let g = GPtr::new(self.head)?;
         self.head = g.link.get();

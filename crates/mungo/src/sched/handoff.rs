@@ -27,14 +27,6 @@ enum Role {
 const NEAR: usize = 8;
 
 impl Synced {
-    /// A goroutine that was interrupted queues up; `first`: its slice is not over.
-    fn queue_preempted(&mut self, g: GPtr, first: bool) {
-        match first {
-            true => self.global.push_front(g),
-            false => self.global.push(g),
-        }
-    }
-
     /// If the next of the global queue are preempted goroutines: takes one out, and returns the M where it sits. The
     /// caller hands it a P.
     fn take_preempted(&mut self) -> Option<&'static M> {
@@ -211,21 +203,12 @@ impl Shared {
         }
     }
 
-    /// As [`pass_on`](Self::pass_on), when somebody else took care of the P.
-    pub(crate) fn queue_interrupted(&self, g: GPtr, first: bool) {
-        let mut synced = self.synced.lock();
-        synced.queue_preempted(g, first);
-        self.publish_global(&synced);
-        drop(synced);
-        self.wake_one();
-    }
-
     /// An interrupted thread goes to sleep: its P goes to the next one in one step. `entry` is its own
     /// goroutine, which queues up. In the preemption handler: see the invariants in ARCHITECTURE.md.
-    pub(crate) fn pass_on(&self, p: &'static P, entry: Option<GPtr>, first: bool) {
+    pub(crate) fn pass_on(&self, p: &'static P, entry: Option<GPtr>) {
         let mut synced = self.synced.lock();
         if let Some(g) = entry {
-            synced.queue_preempted(g, first);
+            synced.global.push(g);
         }
         let nobody_else = p.runq.is_empty() && synced.urgent.len() == 0 && !self.policy.is_active();
         let home = if nobody_else { synced.take_preempted() } else { None };

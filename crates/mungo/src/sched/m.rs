@@ -57,9 +57,6 @@ pub(crate) struct M {
     /// Its goroutine lost the P by `retake` or by `Ticket::release`, and has not got one since.
     pub(crate) stray: AtomicBool,
     pub(crate) ticket: Ticket,
-    /// Its goroutine is interrupted before its slice is over, and goes on first. Written by the monitor before it sends
-    /// the signal.
-    pub(crate) goes_on_first: AtomicBool,
     /// The signal came at a bad moment, and its goroutine has kept the P. Set by the handler, cleared by the monitor.
     pub(crate) declined: AtomicBool,
     /// The CPU that it last went to sleep on. Written by this thread.
@@ -105,7 +102,6 @@ impl M {
             retake: Lock::new(()),
             stray: AtomicBool::new(false),
             ticket: Ticket::new(),
-            goes_on_first: AtomicBool::new(false),
             declined: AtomicBool::new(false),
             cpu: AtomicU32::new(u32::MAX),
             allowed: Cell::new(None),

@@ -55,6 +55,8 @@ pub(crate) struct P {
     /// The one in `runnext` was put there by the monitor, because a timer was late. Set by the monitor, cleared by the
     /// owner.
     pub(crate) next_is_late: AtomicBool,
+    /// The tick on which an interrupted goroutine goes on. Written by the owner, read by the monitor.
+    resumed_tick: AtomicU32,
     /// Its goroutine shall make room at once. Set by whoever asked it to, cleared by the monitor.
     pub(crate) urgent: AtomicBool,
     /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
@@ -141,6 +143,7 @@ impl P {
             sampler: Sampler::new(),
             slice_ns: AtomicU64::new(0),
             next_is_late: AtomicBool::new(false),
+            resumed_tick: AtomicU32::new(u32::MAX),
             urgent: AtomicBool::new(false),
             upcoming: AtomicPtr::new(std::ptr::null_mut()),
             core: UnsafeCell::new(Core {
@@ -206,6 +209,16 @@ impl P {
         let core = unsafe { self.core() };
         let own_slice = self.tick.load(Relaxed) == core.global_tick.wrapping_add(1);
         core.global_first = !own_slice && !self.runq.has_next();
+    }
+
+    /// Owner: the goroutine that goes on here was interrupted.
+    pub(crate) fn mark_resumed(&self) {
+        self.resumed_tick.store(self.tick.load(Relaxed), Relaxed);
+    }
+
+    /// Whether that is still so on `tick`.
+    pub(crate) fn has_resumed(&self, tick: u32) -> bool {
+        self.resumed_tick.load(Relaxed) == tick
     }
 
     /// Owner: those in the ring have just been woken, and shall not wait behind one that computes.

@@ -31,9 +31,8 @@ const SUSPECT_NS: u64 = 50_000;
 const WAKEUP_PREEMPTS_NS: u64 = 1_000_000;
 /// So far apart are the interruptions for the network's sake. Where requests come by the thousand, each millisecond
 /// brings one, and all that compute would be in progress, none done.
-/// TUNED: the mixed web server on two CPUs, medians of 11 runs (Go: 652 heavy requests/s, p99 of the light ones 152 ms):
-/// without this 602, 3.7 ms; 3 ms 624, 7.3 ms; 5 ms 628, 9.1 ms; 8 ms 629, 10.7 ms. A heavy request takes 6.5 instead of
-/// 79 ms.
+/// TUNED: the mixed web server on two CPUs, medians of 11 runs, heavy requests/s and p99 of the light ones: 602, 3.7 ms
+/// without this; 624, 7.3 ms with 3 ms; 628, 9.1 ms with 5; 629, 10.7 ms with 8. Go: 652, 152 ms.
 const INTERRUPTIONS_NS: u64 = 4_000_000;
 /// A timer so late is not being looked after by its own P.
 const LATE_TIMER_NS: u64 = 20_000;
@@ -44,8 +43,6 @@ const STUCK_NS: u64 = 20_000_000;
 const COMPUTES_NS: u64 = 300_000;
 /// A goroutine without a P is left alone so long: most go back to sleep, or call the runtime.
 const STRAY_COMPUTES_NS: u64 = 1_000_000;
-/// So many of those that were interrupted early are remembered. Who is forgotten begins a new slice.
-const MOST_SPENT: usize = 63;
 /// So long an interrupted thread has to pass its P on.
 const PARTING_NS: u64 = 200_000;
 /// Clocks of goroutines without a P that are read at each look.
@@ -69,8 +66,6 @@ pub(super) struct Watch {
     seen: Vec<Seen>,
     /// Ms whose goroutines lost the P.
     strays: Vec<Stray>,
-    /// Goroutines that were interrupted before their slice was over, the last one first, and how much of it is spent.
-    spent: Vec<(*const G, u64)>,
     /// Who was sent the signal and has to pass its P on.
     parting: Vec<Parting>,
     /// A timer is late, and this is when the goroutine that has computed longest has done so long enough; 0: none is.
@@ -166,7 +161,7 @@ impl Watch {
         let slice_ns = if hooks::decides(p) { p.slice_ns.load(Relaxed) } else { shared.config.time_slice_ns };
         let computes = cpu.saturating_sub(first) > computes_ns(slice_ns);
         let keeps_woken_waiting = computes
-            && ran >= WAKEUP_PREEMPTS_NS
+            && ran >= undisturbed_ns(p, tick)
             && (shared.is_urgent() || p.has_fresh())
             && now >= self.next_interruption_ns;
         // Asked already, for a timer's sake or because its slice was over: ask again until it hears.
@@ -176,7 +171,7 @@ impl Watch {
                 self.next_interruption_ns = now + INTERRUPTIONS_NS;
             }
             if computes {
-                self.evict(shared, m, p, now, ran);
+                self.evict(shared, m, p, now);
             }
         }
         false
@@ -220,7 +215,7 @@ impl Watch {
             if p.urgent.load(Relaxed) && p.urgent.swap(false, Relaxed) && p.flags.load(Relaxed) & PREEMPT != 0 {
                 // SAFETY: Ms live as long as the runtime.
                 if let Some(m) = unsafe { p.m.load(Acquire).as_ref() } {
-                    self.evict(shared, m, p, now, 0);
+                    self.evict(shared, m, p, now);
                 }
             }
         }
@@ -235,7 +230,7 @@ impl Watch {
         if shared.policy.is_active() {
             return self.queue_late_timers(shared, now);
         }
-        let Some((seen, p)) = self.longest(shared, |_| true) else { return };
+        let Some((seen, p)) = self.longest(shared, |_, _| true) else { return };
         if now - seen.since_ns < WAKEUP_PREEMPTS_NS {
             self.ripe_ns = seen.since_ns + WAKEUP_PREEMPTS_NS;
             return;
@@ -274,10 +269,9 @@ impl Watch {
             let cpu_ns = unsafe { seen.m.as_ref() }.and_then(thread_cpu_ns);
             cpu_ns.zip(seen.cpu_ns).is_some_and(|(cpu, first)| cpu.saturating_sub(first) > computes_ns)
         };
-        match self.longest(shared, computes) {
-            Some((seen, p))
-                if now - seen.since_ns >= WAKEUP_PREEMPTS_NS && now >= self.next_interruption_ns =>
-            {
+        let ripe = |p: &P, seen: &Seen| now - seen.since_ns >= undisturbed_ns(p, seen.tick) && computes(seen);
+        match self.longest(shared, ripe) {
+            Some((seen, p)) if now >= self.next_interruption_ns => {
                 self.next_interruption_ns = now + INTERRUPTIONS_NS;
                 self.make_room(shared, p, seen, woken, now);
             }
@@ -287,8 +281,8 @@ impl Watch {
     }
 
     /// The P that has computed longest, of those that are `wanted`.
-    fn longest<'a>(&self, shared: &'a Shared, wanted: impl Fn(&Seen) -> bool) -> Option<(Seen, &'a P)> {
-        let running = shared.all_ps().zip(&self.seen).filter(|(_, seen)| !seen.m.is_null() && wanted(seen));
+    fn longest<'a>(&self, shared: &'a Shared, wanted: impl Fn(&P, &Seen) -> bool) -> Option<(Seen, &'a P)> {
+        let running = shared.all_ps().zip(&self.seen).filter(|(p, seen)| !seen.m.is_null() && wanted(p, seen));
         running.min_by_key(|(p, seen)| (seen.since_ns, p.id)).map(|(p, seen)| (*seen, p))
     }
 
@@ -297,7 +291,7 @@ impl Watch {
         shared.push_urgent(woken);
         p.ask_to_yield(seen.tick);
         // SAFETY: Ms live as long as the runtime.
-        self.evict(shared, unsafe { &*seen.m }, p, now, now - seen.since_ns);
+        self.evict(shared, unsafe { &*seen.m }, p, now);
     }
 
     /// The same if a policy decides: it queues them, and says whether they displace somebody.
@@ -321,9 +315,9 @@ impl Watch {
     /// Interrupts a goroutine that computes and was asked to give its P up. If it is in the runtime, it sees the
     /// request there.
     ///
-    /// If its slice is not over, it goes on first, for the rest of it. WHY NOT at the end of the queue: where wake-ups
-    /// are frequent, all that compute would take turns of a millisecond, and none be done before the others.
-    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64, ran_ns: u64) {
+    /// It goes to the end of the queue. WHY NOT first, for the rest of its slice: then the last one to be interrupted
+    /// goes on first, and in the mixed web server one request in a hundred waited for 840 ms.
+    fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) {
         let allowed = shared.config.async_preempt && blocking::can_retake() && shared.can_start_m();
         let outside = m.in_runtime.load(Acquire) == 0;
         let tick = p.tick.load(Relaxed);
@@ -331,16 +325,6 @@ impl Watch {
         if !allowed || !outside || sent || thread_sleeps(m) {
             return;
         }
-        let g = m.g.load(Relaxed).cast_const();
-        let before_ns = self.spent.iter().find(|(whose, _)| std::ptr::eq(*whose, g)).map_or(0, |(_, ns)| *ns);
-        let spent_ns = before_ns + ran_ns;
-        let goes_on_first = spent_ns < shared.config.time_slice_ns;
-        self.spent.retain(|(whose, _)| !std::ptr::eq(*whose, g));
-        if goes_on_first {
-            self.spent.truncate(MOST_SPENT);
-            self.spent.insert(0, (g, spent_ns));
-        }
-        m.goes_on_first.store(goes_on_first, Relaxed); // published with the signal
         // SAFETY: Ps live as long as the runtime.
         let p: &'static P = unsafe { &*std::ptr::from_ref(p) };
         self.parting.push(Parting { m, p, tick, since_ns: now });
@@ -393,6 +377,12 @@ fn rescue(shared: &Shared, now: u64) {
     if shared.counts.idle_ps() != 0 && shared.counts.spinning() == 0 && (late || unseen) {
         shared.wake_one();
     }
+}
+
+/// So long the goroutine on `p` is not interrupted for the network's sake. One that has been already has longer: it may
+/// get done, and does not have to queue up a second time.
+fn undisturbed_ns(p: &P, tick: u32) -> u64 {
+    if p.has_resumed(tick) { INTERRUPTIONS_NS } else { WAKEUP_PREEMPTS_NS }
 }
 
 /// CPU time that makes a goroutine with such a slice one that computes.
