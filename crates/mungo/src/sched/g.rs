@@ -150,7 +150,7 @@ unsafe impl Send for G {}
 unsafe impl Sync for G {}
 
 impl G {
-    fn new() -> G {
+    fn new(policy: &'static crate::policy::Node) -> G {
         G {
             state: WakeState::new(),
             refs: AtomicU32::new(0),
@@ -180,7 +180,7 @@ impl G {
             announced: AtomicBool::new(false),
             name: Cell::new(None),
             scope: Cell::new(std::ptr::null()),
-            policy: Box::leak(Box::new(crate::policy::Node::new())),
+            policy,
         }
     }
 

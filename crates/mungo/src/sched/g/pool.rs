@@ -2,23 +2,31 @@
 
 use super::{G, GPtr};
 use crate::lock::Lock;
+use crate::policy::Node;
 use crate::sched::shared::Shared;
 
-/// TUNED: guess; about 20 KiB a chunk.
-const CHUNK: usize = 64;
+/// Gs of the first chunk. Then as many as there are, up to [`CHUNK_MAX`].
+const CHUNK_MIN: usize = 64;
+/// TUNED: so large that malloc asks the kernel for each, instead of growing its heap page by page. With their nodes one
+/// by one, and chunks of 64, a million goroutines made it do so 60,000 times.
+const CHUNK_MAX: usize = 1024;
 
 struct Pool {
     free: Vec<GPtr>,
     chunks: Vec<&'static [G]>,
+    made: usize,
 }
-static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new() });
+static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new(), made: 0 });
 
 /// Fills `into` with some idle Gs.
 #[cold]
 pub(crate) fn refill(into: &mut Vec<GPtr>, n: usize) {
     let mut pool = POOL.lock();
     if pool.free.is_empty() {
-        let chunk: &'static [G] = Box::leak((0..CHUNK).map(|_| G::new()).collect());
+        let n = pool.made.clamp(CHUNK_MIN, CHUNK_MAX);
+        let nodes: &'static [Node] = Box::leak((0..n).map(|_| Node::new()).collect());
+        let chunk: &'static [G] = Box::leak(nodes.iter().map(G::new).collect());
+        pool.made += n;
         chunk.iter().for_each(|g| g.policy.belongs_to(g));
         pool.chunks.push(chunk);
         pool.free.extend(chunk.iter().map(GPtr::from));
