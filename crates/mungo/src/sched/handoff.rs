@@ -17,10 +17,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 enum Role {
     /// To look for work beside the caller.
     Helper,
-    /// To go on in the place of the caller, which is about to sleep.
+    /// To go on in the place of one that sleeps, or is about to.
     Successor,
-    /// To go on in the place of somebody else, which sleeps.
-    Substitute,
 }
 
 /// So many idle Ms are looked at.
@@ -92,7 +90,7 @@ impl Shared {
         let spinning = role == Role::Helper;
         let idle = match role {
             Role::Successor => synced.pop_idle_m(),
-            Role::Helper | Role::Substitute => synced.idle_ms.pop(),
+            Role::Helper => synced.idle_ms.pop(),
         };
         if let Some(m) = idle {
             drop(synced);
@@ -171,17 +169,8 @@ impl Shared {
         m.wake();
     }
 
-    /// The caller gives its P away and goes to sleep: to an M if there is work, else to the list.
+    /// The P of one that sleeps, or is about to, goes to an M if there is work, else to the list.
     pub(crate) fn hand_off(&self, p: &'static P) {
-        self.hand_off_as(p, Role::Successor);
-    }
-
-    /// The same for somebody else, by the monitor.
-    pub(crate) fn hand_off_for(&self, p: &'static P) {
-        self.hand_off_as(p, Role::Substitute);
-    }
-
-    fn hand_off_as(&self, p: &'static P, role: Role) {
         let mut synced = self.synced.lock();
         if p.flags.load(Relaxed) & RETIRE != 0 {
             drop(synced);
@@ -191,7 +180,7 @@ impl Shared {
             || self.policy.has_work()
             || p.timers.next_ns() != u64::MAX
         {
-            self.start_m(synced, p, role);
+            self.start_m(synced, p, Role::Successor);
         } else {
             self.put_idle_locked(&mut synced, p);
             drop(synced);

@@ -188,7 +188,7 @@ impl Watch {
         hooks::retaken(shared, m, cpu_ns);
         self.strays.push(Stray { m, at_ns: now, cpu_ns, awake_since_cpu_ns: cpu_ns });
         // SAFETY: Ps live as long as the runtime.
-        shared.hand_off_for(unsafe { &*std::ptr::from_ref(p) });
+        shared.hand_off(unsafe { &*std::ptr::from_ref(p) });
         true
     }
 
