@@ -158,7 +158,8 @@ impl<T> Chan<T> {
         }
     }
 
-    #[inline]
+    /// In line, and so is [`recv`](Self::recv): each caller knows its limit, most often none.
+    #[inline(always)]
     pub(super) fn send(&self, value: T, limit: Limit) -> Result<(), SendTimeoutError<T>> {
         let entered = Entered::now();
         let mut value = ManuallyDrop::new(value);
@@ -208,7 +209,7 @@ impl<T> Chan<T> {
         Ok(unsafe { slot.assume_init() })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn recv(&self, limit: Limit) -> Result<T, RecvTimeoutError> {
         let mut slot = MaybeUninit::<T>::uninit();
         let mut deadline_ns = None;

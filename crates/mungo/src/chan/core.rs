@@ -269,8 +269,7 @@ impl Core {
         // Once a sender is won there is no way back, whatever the time.
         let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
         let op = Operation::current(&entered, deadline_ns == u64::MAX);
-        let node = Node::new();
-        node.arm(&op, 0, slot);
+        let node = Node::armed(&op, 0, slot);
         {
             // SAFETY: by the caller.
             let mut locked = unsafe { self.assume_locked(&entered) };
@@ -314,8 +313,7 @@ impl Core {
     #[inline(never)]
     unsafe fn wait_for_receiver_locked(&self, entered: Entered, slot: *mut (), deadline_ns: u64) -> Outcome {
         let op = Operation::current(&entered, deadline_ns == u64::MAX);
-        let node = Node::new();
-        node.arm(&op, 0, slot);
+        let node = Node::armed(&op, 0, slot);
         {
             // SAFETY: by the caller.
             let mut locked = unsafe { self.assume_locked(&entered) };

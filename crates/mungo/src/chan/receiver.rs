@@ -83,7 +83,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv_within(&self, limit: Limit) -> Result<T, RecvTimeoutError> {
         match &self.flavor {
             // SAFETY: a handle keeps it alive.

@@ -122,7 +122,7 @@ impl Waiter {
     ///
     /// # Safety
     /// As `wake`.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn wake_by(waker: Option<&Running>, this: NonNull<Waiter>) {
         // SAFETY: by the caller.
         match unsafe { this.as_ref() } {
@@ -191,7 +191,7 @@ pub(crate) fn ready(g: GPtr) {
     ready_by(Running::enter().as_ref(), g);
 }
 
-#[inline]
+#[inline(always)]
 fn ready_by(waker: Option<&Running>, g: GPtr) {
     match waker {
         Some(running) if g.shared.get() == std::ptr::from_ref(running.shared()) => {

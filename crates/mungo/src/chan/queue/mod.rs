@@ -121,13 +121,19 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new() -> Node {
+        Node::armed(null(), 0, null_mut())
+    }
+
+    /// One that is ready for one wait of `op`.
+    #[inline]
+    pub(super) fn armed(op: *const Operation, case: usize, slot: *mut ()) -> Node {
         Node {
             prev: Cell::new(null()),
             next: Cell::new(null()),
             linked: AtomicBool::new(false),
-            op: Cell::new(null()),
-            case: Cell::new(0),
-            slot: Cell::new(null_mut()),
+            op: Cell::new(op),
+            case: Cell::new(case),
+            slot: Cell::new(slot),
             partner: Cell::new(null()),
             engaged: Cell::new(false),
         }
