@@ -30,6 +30,23 @@ fn waits_for_a_value(rx: &chan::Receiver<u32>) {
     black_box(());
 }
 
+/// Its frame is found by its frame pointer, the RBP that the switch saved: `.ci/run` runs this where all frames are.
+#[inline(never)]
+fn waits_for_an_aligned_value(rx: &chan::Receiver<u32>) {
+    #[repr(align(64))]
+    struct Aligned([u8; 64]);
+    let mut aligned = Aligned([1; 64]);
+    black_box(&mut aligned.0);
+    black_box(rx.recv().ok());
+    black_box(&mut aligned.0);
+}
+
+#[inline(never)]
+fn calls_the_aligned_one(rx: &chan::Receiver<u32>) {
+    waits_for_an_aligned_value(rx);
+    black_box(());
+}
+
 #[inline(never)]
 fn waits_for_the_mutex(mutex: &Mutex<u32>) {
     black_box(*mutex.lock());
@@ -85,8 +102,9 @@ fn has_frame(g: &GoroutineDump, function: &str) -> bool {
     !STACKS || g.stack.frames.iter().any(|frame| frame.function.contains(function))
 }
 
-const WAITING: [(&str, WaitReason, &str); 5] = [
+const WAITING: [(&str, WaitReason, &str); 6] = [
     ("receiver", WaitReason::ChanRecv, "waits_for_a_value"),
+    ("aligned", WaitReason::ChanRecv, "calls_the_aligned_one"),
     ("locker", WaitReason::Mutex, "waits_for_the_mutex"),
     ("sleeper", WaitReason::Sleep, "sleeps_long"),
     ("selector", WaitReason::Select, "selects"),
@@ -107,6 +125,10 @@ fn known_places() {
         named("receiver", {
             let rx = rx.clone();
             move || waits_for_a_value(&rx)
+        });
+        named("aligned", {
+            let rx = rx.clone();
+            move || calls_the_aligned_one(&rx)
         });
         named("locker", {
             let mutex = mutex.clone();
@@ -132,7 +154,7 @@ fn known_places() {
         let all_there = |dump: &Dump| {
             let count = |r| dump.goroutines().iter().filter(|g| g.state == State::Waiting(r)).count();
             WAITING.iter().all(|(name, r, _)| find(dump, name).is_some_and(|g| g.state == State::Waiting(*r)))
-                && count(WaitReason::ChanRecv) == 8
+                && count(WaitReason::ChanRecv) == 9
                 && find(dump, "spinner").is_some_and(|g| has_frame(g, "spins"))
                 && find(dump, "blocker").is_some_and(|g| g.state == State::Syscall)
         };

@@ -11,6 +11,7 @@ use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::{Duration, Instant};
 
 children!(a_million, pooled_stacks_shrink, parked_stacks_shrink, stacks_are_reused, goroutine_overflows);
 
@@ -166,6 +167,29 @@ fn trimmed_goroutines_go_on_where_they_were() {
     }
     all.into_iter().for_each(|h| h.join().unwrap());
     end(rt);
+}
+
+/// Of a large frame that is live in parts only. With link-time optimisation the switch is part of it, and whatever it
+/// has on the stack may lie among the dead ones: `.ci/run` runs this test so.
+#[test]
+fn a_large_frame_survives_a_long_sleep() {
+    #[inline(never)]
+    fn sleeper(long: Duration) -> bool {
+        let mut live = [0u64; 2048];
+        live.iter_mut().zip(1..).for_each(|(word, i)| *word = black_box(i));
+        black_box((&mut live[7], 0));
+        {
+            let mut dead = [[1u64; 8192]; 4];
+            let [a, b, c, d] = &mut dead;
+            black_box((a, b, c, d));
+        }
+        mungo::time::sleep_until(Instant::now() + long);
+        black_box(&mut live);
+        live.iter().zip(1..).all(|(word, i)| *word == i)
+    }
+    let long = Duration::from_millis(black_box(2500)); // the monitor trims who has slept for a second
+    let sleeper = mungo::Builder::new().stack_size(8 * MIB).spawn(move || sleeper(long)).unwrap();
+    assert!(sleeper.join().unwrap());
 }
 
 fn stacks_are_reused() {

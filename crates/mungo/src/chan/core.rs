@@ -268,14 +268,15 @@ impl Core {
     ) -> Outcome {
         // Once a sender is won there is no way back, whatever the time.
         let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
-        let op = Operation::current(&entered, deadline_ns == u64::MAX);
-        let node = Node::armed(&op, 0, slot);
+        let (op, node);
         {
             // SAFETY: by the caller.
             let mut locked = unsafe { self.assume_locked(&entered) };
             if is_over(deadline_ns) {
                 return Outcome::TimedOut;
             }
+            op = Operation::current(&entered, deadline_ns == u64::MAX);
+            node = Node::armed(&op, 0, slot);
             match promised {
                 // SAFETY: we won it and have not woken it.
                 Some(sender) => unsafe {
@@ -312,14 +313,15 @@ impl Core {
     /// The caller holds the lock, and no `Locked` of it is in use.
     #[inline(never)]
     unsafe fn wait_for_receiver_locked(&self, entered: Entered, slot: *mut (), deadline_ns: u64) -> Outcome {
-        let op = Operation::current(&entered, deadline_ns == u64::MAX);
-        let node = Node::armed(&op, 0, slot);
+        let (op, node);
         {
             // SAFETY: by the caller.
             let mut locked = unsafe { self.assume_locked(&entered) };
             if is_over(deadline_ns) {
                 return Outcome::TimedOut;
             }
+            op = Operation::current(&entered, deadline_ns == u64::MAX);
+            node = Node::armed(&op, 0, slot);
             // SAFETY: the node stays on this frame until it was claimed or removed below.
             unsafe { locked.senders.push_back(&node) };
         }

@@ -72,9 +72,6 @@ impl Switch {
     }
 }
 
-/// How far below the frame of `suspend` the stack may be in use.
-const SP_SLACK: usize = 512;
-
 /// Closures and results up to this size need no allocation.
 const INLINE_WORDS: usize = 8;
 type Storage = [MaybeUninit<usize>; INLINE_WORDS];
@@ -104,8 +101,6 @@ pub(crate) struct G {
     pub(crate) bound: AtomicPtr<M>,
     /// Its stack, from the first run to the end. Owner of the G.
     slot: Cell<Option<Slot>>,
-    /// Lowest address in use while it is suspended. Written before each suspension.
-    pub(crate) saved_sp: Cell<usize>,
     pub(crate) shared: Cell<*const Shared>,
     coro: UnsafeCell<MaybeUninit<Coro>>,
     /// When it was queued, if that is timed: see `metrics/sample.rs`. Owner of the G.
@@ -120,7 +115,7 @@ pub(crate) struct G {
     pub(crate) waits_on: Cell<*const ()>,
     pub(crate) token: AtomicU32,
     pub(crate) reason: AtomicU8,
-    /// Its pages below `saved_sp` were given back since it parked. Monitor; cleared by its worker.
+    /// Its pages below its stack pointer were given back since it parked. Monitor; cleared by its worker.
     pub(crate) trimmed: AtomicBool,
     /// It is in a call that it said may block. Its own; read by the monitor.
     pub(crate) announced: AtomicBool,
@@ -159,7 +154,6 @@ impl G {
             link: Cell::new(null_mut()),
             coro: UnsafeCell::new(MaybeUninit::uninit()),
             slot: Cell::new(None),
-            saved_sp: Cell::new(0),
             entry: Cell::new(None),
             drop_result: Cell::new(None),
             storage: UnsafeCell::new([MaybeUninit::uninit(); INLINE_WORDS]),
@@ -285,11 +279,14 @@ impl G {
     /// Called by the G itself, in the runtime (`M::in_runtime`).
     #[inline]
     pub(crate) unsafe fn suspend(&self, why: Switch) {
-        let marker = 0u8;
-        // Below this frame the switch saves three registers; the rest is slack.
-        self.saved_sp.set(&raw const marker as usize - SP_SLACK);
         // SAFETY: this is the G's own stack.
         unsafe { self.coro().suspend(why as usize) }
+    }
+
+    /// Nothing on its stack below this is in use while it is suspended. For one that has its stack.
+    pub(crate) fn stack_low(&self) -> usize {
+        // SAFETY: by the caller.
+        unsafe { self.coro() }.low()
     }
 
     /// Where the switch left its registers, on its stack.
@@ -297,9 +294,8 @@ impl G {
     /// To be asked by who holds it while it is suspended.
     #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
-        let low = self.saved_sp.get();
         // SAFETY: started, since it was suspended.
-        unsafe { self.coro() }.suspended_sp(low..low + SP_SLACK)
+        unsafe { self.coro() }.suspended_sp()
     }
 
     #[inline]
@@ -360,7 +356,7 @@ impl G {
     /// The lines that its first steps will touch. To be called by its owner.
     #[inline]
     pub(crate) fn prefetch_stack(&self) {
-        let sp = self.saved_sp.get() + SP_SLACK;
+        let sp = self.stack_low();
         (0..4).for_each(|line| sys::prefetch(sp + 64 * line));
         tls::prefetch(self.thread_pointer.get());
     }

@@ -453,8 +453,8 @@ fn trim_parked(shared: &Shared, now: u64, cursor: &mut usize) {
         let trimmed = g.state.inspect(|| {
             if let Some(slot) = g.slot() {
                 g.trimmed.store(true, Relaxed);
-                // SAFETY: it is parked and stays so while it is inspected; below the saved pointer nothing lives.
-                unsafe { slot.drop_pages_below(g.saved_sp.get()) };
+                // SAFETY: it is parked and stays so while it is inspected; below its stack pointer nothing lives.
+                unsafe { slot.drop_pages_below(g.stack_low()) };
             }
         });
         left -= usize::from(trimmed.is_some());

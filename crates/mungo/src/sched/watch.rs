@@ -29,11 +29,13 @@ const SUSPECT_NS: u64 = 50_000;
 /// TUNED: the mixed web server serves 2890 requests/s with this, 2750 with 0.2 ms; a sleeper among those that compute
 /// is as late with either.
 const WAKEUP_PREEMPTS_NS: u64 = 1_000_000;
-/// So far apart are the interruptions for the network's sake. Where requests come by the thousand, each millisecond
-/// brings one, and all that compute would be in progress, none done.
+/// There is one interruption for the network's sake in so much CPU time. Where requests come by the thousand, each
+/// millisecond brings one, and all that compute would be in progress, none done.
 /// TUNED: the mixed web server on two CPUs, medians of 11 runs, heavy requests/s and p99 of the light ones: 602, 3.7 ms
-/// without this; 624, 7.3 ms with 3 ms; 628, 9.1 ms with 5; 629, 10.7 ms with 8. Go: 652, 152 ms.
-const INTERRUPTIONS_NS: u64 = 4_000_000;
+/// without this; 624, 7.3 ms with 6 ms; 628, 9.1 ms with 10; 629, 10.7 ms with 16. Go: 652, 152 ms.
+const INTERRUPTIONS_NS: u64 = 8_000_000;
+/// Who was interrupted goes on undisturbed for so long.
+const RESUMED_NS: u64 = 4_000_000;
 /// A timer so late is not being looked after by its own P.
 const LATE_TIMER_NS: u64 = 20_000;
 /// A worker in the runtime that does not move for so long waits for a lock that a preempted goroutine may hold.
@@ -168,7 +170,7 @@ impl Watch {
         if ran >= slice_ns || flags & PREEMPT != 0 || keeps_woken_waiting {
             p.ask_to_yield(tick);
             if keeps_woken_waiting {
-                self.next_interruption_ns = now + INTERRUPTIONS_NS;
+                self.next_interruption_ns = now + INTERRUPTIONS_NS / u64::from(shared.procs());
             }
             if computes {
                 self.evict(shared, m, p, now);
@@ -272,7 +274,7 @@ impl Watch {
         let ripe = |p: &P, seen: &Seen| now - seen.since_ns >= undisturbed_ns(p, seen.tick) && computes(seen);
         match self.longest(shared, ripe) {
             Some((seen, p)) if now >= self.next_interruption_ns => {
-                self.next_interruption_ns = now + INTERRUPTIONS_NS;
+                self.next_interruption_ns = now + INTERRUPTIONS_NS / u64::from(shared.procs());
                 self.make_room(shared, p, seen, woken, now);
             }
             // Somebody comes to the end of a slice, or has not by the next look.
@@ -382,7 +384,7 @@ fn rescue(shared: &Shared, now: u64) {
 /// So long the goroutine on `p` is not interrupted for the network's sake. One that has been already has longer: it may
 /// get done, and does not have to queue up a second time.
 fn undisturbed_ns(p: &P, tick: u32) -> u64 {
-    if p.has_resumed(tick) { INTERRUPTIONS_NS } else { WAKEUP_PREEMPTS_NS }
+    if p.has_resumed(tick) { RESUMED_NS } else { WAKEUP_PREEMPTS_NS }
 }
 
 /// CPU time that makes a goroutine with such a slice one that computes.

@@ -4,6 +4,7 @@ use super::case::Case;
 use super::engine::below;
 use crate::chan::core::{Core, Entered, Locked};
 use crate::chan::queue::WakeList;
+use std::mem::ManuallyDrop;
 
 /// Above this a plain sort is faster. TUNED: guess.
 const FEW: usize = 32;
@@ -28,10 +29,11 @@ impl<'c, 'a> Locks<'c, 'a> {
 
     /// Uses one of them.
     pub(super) fn with<R>(&mut self, core: &Core, f: impl FnOnce(&mut Locked<'_>) -> R) -> R {
-        // SAFETY: held since `lock`, and `&mut self` says that no other proof is in use.
-        let mut locked = unsafe { core.assume_locked(self.entered) };
+        // SAFETY: held since `lock`, and `&mut self` says that no other proof is in use. Not dropped, should `f` panic:
+        // the lock is given up with all others.
+        let mut locked = ManuallyDrop::new(unsafe { core.assume_locked(self.entered) });
         let result = f(&mut locked);
-        self.wakes.append(locked.leak());
+        self.wakes.append(ManuallyDrop::into_inner(locked).leak());
         result
     }
 

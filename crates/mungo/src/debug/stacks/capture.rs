@@ -4,6 +4,7 @@ use super::Registers;
 use crate::sched::g::G;
 use crate::sched::m::M;
 use crate::sched::preempt;
+use crate::stack::coro;
 use crate::sys::{clock, futex, task};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -58,11 +59,11 @@ impl Capture {
         if !self.wanted {
             return;
         }
-        // The switch left, from there up: where to go on, RBX, RBP, and the frame of `suspend`.
+        // The switch left, from there up: where to go on, two registers, and the frame of `suspend`.
         match (g.suspended_sp(), g.slot().map(|slot| slot.base())) {
             (Some(sp), Some(base)) if sp + 24 <= base => {
                 self.copy(sp, base);
-                let (ip, bp) = (self.words[0], self.words[2]);
+                let (ip, bp) = (self.words[0], self.words[coro::SAVED_BP]);
                 self.registers = Registers { ip, sp: sp + 24, bp };
             }
             _ => self.nothing("its registers were not found"),

@@ -15,6 +15,8 @@ mod portable;
 mod x86_64;
 
 #[cfg(any(not(all(target_arch = "x86_64", target_os = "linux")), mungo_corosensei))]
-pub(crate) use portable::Coro;
+#[allow(unused_imports)] // who unwinds wants the constant
+pub(crate) use portable::{Coro, SAVED_BP};
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(mungo_corosensei)))]
-pub(crate) use x86_64::Coro;
+#[allow(unused_imports)] // as above
+pub(crate) use x86_64::{Coro, SAVED_BP};

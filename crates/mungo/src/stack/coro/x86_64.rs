@@ -21,16 +21,15 @@
 
 use super::super::Slot;
 use std::arch::{asm, naked_asm};
-use std::cell::UnsafeCell;
-use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A coroutine. Its owner resumes it; it suspends itself.
 #[repr(C)]
 pub(crate) struct Coro {
-    /// Its stack pointer while it is suspended.
-    sp: UnsafeCell<usize>,
-    /// Its worker's, while it runs.
-    worker_sp: UnsafeCell<usize>,
+    /// Its stack pointer while it is suspended. Written by the switch; atomic for those who look at it meanwhile.
+    sp: AtomicUsize,
+    /// Its worker's, while it runs. The switch's alone.
+    worker_sp: AtomicUsize,
 }
 
 impl Coro {
@@ -46,7 +45,7 @@ impl Coro {
         let sp = top - size_of_val(&words);
         // SAFETY: the top of a free stack.
         unsafe { (sp as *mut [usize; 5]).write(words) };
-        Coro { sp: UnsafeCell::new(sp), worker_sp: UnsafeCell::new(0) }
+        Coro { sp: AtomicUsize::new(sp), worker_sp: AtomicUsize::new(0) }
     }
 
     /// Runs it until it suspends; returns its word.
@@ -107,14 +106,22 @@ impl Coro {
         }
     }
 
-    /// The stack pointer of a suspended one, should it lie in `range`.
+    /// Where its stack ends while it is suspended: nothing below is in use.
+    #[inline]
+    pub(crate) fn low(&self) -> usize {
+        self.sp.load(Relaxed)
+    }
+
+    /// The stack pointer of a suspended one. From there up lie, in words, where to go on and at [`SAVED_BP`] the RBP.
     #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
-    pub(crate) fn suspended_sp(&self, range: Range<usize>) -> Option<usize> {
-        // SAFETY: suspended, so nobody writes it.
-        let sp = unsafe { *self.sp.get() };
-        range.contains(&sp).then_some(sp)
+    pub(crate) fn suspended_sp(&self) -> Option<usize> {
+        Some(self.low())
     }
 }
+
+/// See the picture above.
+#[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
+pub(crate) const SAVED_BP: usize = 1;
 
 /// The first frame of each coroutine: calls the entry, with a stack that is aligned as the ABI wants it. Unwinders stop
 /// here: there is no caller.
