@@ -177,11 +177,11 @@ fn a_large_frame_survives_a_long_sleep() {
     fn sleeper(long: Duration) -> bool {
         let mut live = [0u64; 2048];
         live.iter_mut().zip(1..).for_each(|(word, i)| *word = black_box(i));
-        black_box((&mut live[7], 0));
+        black_box(&mut live);
+        black_box(&mut live[7]);
         {
-            let mut dead = [[1u64; 8192]; 4];
-            let [a, b, c, d] = &mut dead;
-            black_box((a, b, c, d));
+            let (mut a, mut b, mut c, mut d) = ([1u64; 8192], [2u64; 8192], [3u64; 8192], [4u64; 8192]);
+            black_box((&mut a, &mut b, &mut c, &mut d));
         }
         mungo::time::sleep_until(Instant::now() + long);
         black_box(&mut live);
