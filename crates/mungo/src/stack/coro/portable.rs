@@ -74,7 +74,8 @@ impl Coro {
     /// The stack pointer of a suspended one. On x86-64 there lie, from there up in words, where to go on and at
     /// [`SAVED_BP`] the RBP.
     ///
-    /// corosensei does not say where it is, but holds it: it is the only address that it holds in that part of the stack.
+    /// corosensei does not say where it is, but holds it, and nothing else that it holds points to that part of the
+    /// stack.
     #[cfg_attr(not(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
         let words = self.coroutine.get().cast::<usize>();
