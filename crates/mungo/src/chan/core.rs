@@ -152,6 +152,14 @@ pub(crate) struct State {
     pub(super) abandoned: bool,
 }
 
+impl State {
+    /// Those who wait to send, or to receive.
+    #[inline]
+    fn line(&mut self, sends: bool) -> &mut Queue {
+        if sends { &mut self.senders } else { &mut self.receivers }
+    }
+}
+
 /// What an attempt under the lock came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -268,30 +276,8 @@ impl Core {
     ) -> Outcome {
         // Once a sender is won there is no way back, whatever the time.
         let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
-        let (op, node);
-        {
-            // SAFETY: by the caller.
-            let mut locked = unsafe { self.assume_locked(&entered) };
-            if is_over(deadline_ns) {
-                return Outcome::TimedOut;
-            }
-            op = Operation::current(&entered, deadline_ns == u64::MAX);
-            node = Node::armed(&op, 0, slot);
-            match promised {
-                // SAFETY: we won it and have not woken it.
-                Some(sender) => unsafe {
-                    sender.as_ref().set_partner(&node);
-                    locked.wakes.push(sender);
-                },
-                // SAFETY: the node stays on this frame until it was claimed or removed below.
-                None => unsafe { locked.receivers.push_back(&node) },
-            }
-        }
-        let outcome = op.wait(entered, WaitReason::ChanRecv, &Waits::Receive(self), deadline_ns);
-        if outcome == Outcome::TimedOut {
-            self.lock(&Entered::now()).receivers.remove(&node);
-        }
-        outcome
+        // SAFETY: by the caller.
+        unsafe { self.wait_locked(entered, Waits::Receive(self), slot, promised, deadline_ns) }
     }
 
     /// Waits for a receiver, or for a place, with the value in `slot`.
@@ -313,6 +299,25 @@ impl Core {
     /// The caller holds the lock, and no `Locked` of it is in use.
     #[inline(never)]
     unsafe fn wait_for_receiver_locked(&self, entered: Entered, slot: *mut (), deadline_ns: u64) -> Outcome {
+        // SAFETY: by the caller.
+        unsafe { self.wait_locked(entered, Waits::Send(self), slot, None, deadline_ns) }
+    }
+
+    /// Gets in line as `on` says, or becomes the partner of the sender that was won, and waits.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and no `Locked` of it is in use.
+    #[inline(always)]
+    unsafe fn wait_locked(
+        &self,
+        entered: Entered,
+        on: Waits<'_>,
+        slot: *mut (),
+        promised: Option<NonNull<Node>>,
+        deadline_ns: u64,
+    ) -> Outcome {
+        let sends = matches!(on, Waits::Send(_));
+        let reason = if sends { WaitReason::ChanSend } else { WaitReason::ChanRecv };
         let (op, node);
         {
             // SAFETY: by the caller.
@@ -322,12 +327,19 @@ impl Core {
             }
             op = Operation::current(&entered, deadline_ns == u64::MAX);
             node = Node::armed(&op, 0, slot);
-            // SAFETY: the node stays on this frame until it was claimed or removed below.
-            unsafe { locked.senders.push_back(&node) };
+            match promised {
+                // SAFETY: we won it and have not woken it.
+                Some(sender) => unsafe {
+                    sender.as_ref().set_partner(&node);
+                    locked.wakes.push(sender);
+                },
+                // SAFETY: the node stays on this frame until it was claimed or removed below.
+                None => unsafe { locked.line(sends).push_back(&node) },
+            }
         }
-        let outcome = op.wait(entered, WaitReason::ChanSend, &Waits::Send(self), deadline_ns);
+        let outcome = op.wait(entered, reason, &on, deadline_ns);
         if outcome == Outcome::TimedOut {
-            self.lock(&Entered::now()).senders.remove(&node);
+            self.lock(&Entered::now()).line(sends).remove(&node);
         }
         outcome
     }

@@ -283,8 +283,11 @@ impl G {
         unsafe { self.coro().suspend(why as usize) }
     }
 
-    /// Nothing on its stack below this is in use while it is suspended. For one that has its stack.
-    pub(crate) fn stack_low(&self) -> usize {
+    /// Nothing on its stack below this is in use while it is suspended.
+    ///
+    /// # Safety
+    /// It has its stack.
+    pub(crate) unsafe fn stack_low(&self) -> usize {
         // SAFETY: by the caller.
         unsafe { self.coro() }.low()
     }
@@ -353,10 +356,14 @@ impl G {
         sys::prefetch(at + 64);
     }
 
-    /// The lines that its first steps will touch. To be called by its owner.
+    /// The lines that its first steps will touch.
+    ///
+    /// # Safety
+    /// It has run before.
     #[inline]
-    pub(crate) fn prefetch_stack(&self) {
-        let sp = self.stack_low();
+    pub(crate) unsafe fn prefetch_stack(&self) {
+        // SAFETY: by the caller.
+        let sp = unsafe { self.stack_low() };
         (0..4).for_each(|line| sys::prefetch(sp + 64 * line));
         tls::prefetch(self.thread_pointer.get());
     }

@@ -170,7 +170,7 @@ impl Watch {
         if ran >= slice_ns || flags & PREEMPT != 0 || keeps_woken_waiting {
             p.ask_to_yield(tick);
             if keeps_woken_waiting {
-                self.next_interruption_ns = now + INTERRUPTIONS_NS / u64::from(shared.procs());
+                self.note_interruption(shared, now);
             }
             if computes {
                 self.evict(shared, m, p, now);
@@ -274,12 +274,17 @@ impl Watch {
         let ripe = |p: &P, seen: &Seen| now - seen.since_ns >= undisturbed_ns(p, seen.tick) && computes(seen);
         match self.longest(shared, ripe) {
             Some((seen, p)) if now >= self.next_interruption_ns => {
-                self.next_interruption_ns = now + INTERRUPTIONS_NS / u64::from(shared.procs());
+                self.note_interruption(shared, now);
                 self.make_room(shared, p, seen, woken, now);
             }
             // Somebody comes to the end of a slice, or has not by the next look.
             _ => shared.push_urgent(woken),
         }
+    }
+
+    /// A goroutine is interrupted for the network's sake: the next one not so soon.
+    fn note_interruption(&mut self, shared: &Shared, now: u64) {
+        self.next_interruption_ns = now + INTERRUPTIONS_NS / u64::from(shared.procs());
     }
 
     /// The P that has computed longest, of those that are `wanted`.

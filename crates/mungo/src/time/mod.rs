@@ -190,7 +190,8 @@ pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
                         true => park::queue_next(p, shared, g),
                         false => park::queue_back(p, shared, g),
                     }
-                    g.prefetch_stack();
+                    // SAFETY: it slept, so it has run.
+                    unsafe { g.prefetch_stack() };
                 }
             }
         }

@@ -187,6 +187,16 @@ impl Node {
         self.op().claim.settle(code(self.case.get(), ending));
     }
 
+    /// Of a task that waits, by the one who won its claim.
+    #[cfg(not(loom))]
+    #[cold]
+    fn take_waker(&self) -> Waker {
+        match &self.op().waiter {
+            Waiter::Task(waker) => waker.take().expect("a task that waits has a waker"),
+            _ => unreachable!("its kind says so"),
+        }
+    }
+
     /// Ends the wait; the node may be gone afterwards.
     ///
     /// # Safety
@@ -365,20 +375,17 @@ impl WakeList {
         let this = unsafe { node.as_ref() };
         #[cfg(not(loom))]
         if this.op().kind == Kind::Task {
-            self.first = WakeList::with_task(self.first, this);
+            self.first = WakeList::with_task(this.take_waker(), self.first);
             return;
         }
         this.next.set(self.first);
         self.first = node.as_ptr();
     }
 
+    /// The list with one more task in front of `next`.
     #[cfg(not(loom))]
     #[cold]
-    fn with_task(next: *const Node, node: &Node) -> *const Node {
-        let waker = match &node.op().waiter {
-            Waiter::Task(waker) => waker.take().expect("a task that waits has a waker"),
-            _ => unreachable!("its kind says so"),
-        };
+    fn with_task(waker: Waker, next: *const Node) -> *const Node {
         let link = Box::into_raw(Box::new(TaskLink { waker, next }));
         link.cast::<Node>().cast_const().map_addr(|at| at | TASK)
     }
@@ -418,8 +425,7 @@ impl WakeList {
                 self.push(node);
             }
             while let Some(waker) = other.pop_task() {
-                let link = Box::into_raw(Box::new(TaskLink { waker, next: self.first }));
-                self.first = link.cast::<Node>().cast_const().map_addr(|at| at | TASK);
+                self.first = WakeList::with_task(waker, self.first);
             }
         }
     }

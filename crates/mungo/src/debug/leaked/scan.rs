@@ -123,7 +123,8 @@ impl Memory {
     pub(super) fn search_stack_of(&mut self, g: &G, sought: &mut Sought) {
         // It may have ended by now: slots and their headers are never unmapped, and what is found there counts anyway.
         let Some(slot) = g.slot() else { return };
-        let parked = g.state.is_waiting().then(|| g.stack_low());
+        // SAFETY: it has, or had, this slot.
+        let parked = g.state.is_waiting().then(|| unsafe { g.stack_low() });
         let all = slot.guard().end..slot.end();
         let low = parked.unwrap_or(self.below);
         let low = if all.contains(&low) { low } else { all.start };

@@ -14,19 +14,18 @@ const CHUNK_MAX: usize = 1024;
 struct Pool {
     free: Vec<GPtr>,
     chunks: Vec<&'static [G]>,
-    made: usize,
 }
-static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new(), made: 0 });
+static POOL: Lock<Pool> = Lock::new(Pool { free: Vec::new(), chunks: Vec::new() });
 
 /// Fills `into` with some idle Gs.
 #[cold]
 pub(crate) fn refill(into: &mut Vec<GPtr>, n: usize) {
     let mut pool = POOL.lock();
     if pool.free.is_empty() {
-        let n = pool.made.clamp(CHUNK_MIN, CHUNK_MAX);
+        let made: usize = pool.chunks.iter().map(|chunk| chunk.len()).sum();
+        let n = made.clamp(CHUNK_MIN, CHUNK_MAX);
         let nodes: &'static [Node] = Box::leak((0..n).map(|_| Node::new()).collect());
         let chunk: &'static [G] = Box::leak(nodes.iter().map(G::new).collect());
-        pool.made += n;
         chunk.iter().for_each(|g| g.policy.belongs_to(g));
         pool.chunks.push(chunk);
         pool.free.extend(chunk.iter().map(GPtr::from));

@@ -55,28 +55,8 @@ impl Coro {
     /// One worker at a time; the thread pointer is the goroutine's; not after it suspended for the last time.
     #[inline(always)]
     pub(crate) unsafe fn resume(&self) -> usize {
-        let word;
-        // SAFETY: `sp` is as `new` or `suspend` left it. What the compiler keeps is saved or declared lost.
-        unsafe {
-            asm!(
-                "push rbx",
-                "push rbp",
-                "lea rax, [rip + 2f]",
-                "push rax",
-                "mov rax, [rdi]",
-                "mov [rdi + 8], rsp",
-                "lea rsp, [rax + 8]",
-                "jmp [rax]",
-                "2:",
-                "pop rbp",
-                "pop rbx",
-                inlateout("rdi") self => _,
-                lateout("rsi") word,
-                lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-                clobber_abi("C"),
-            );
-        }
-        word
+        // SAFETY: by the caller; `sp` is as `new` or `suspend` left it.
+        unsafe { switch(&self.worker_sp, &self.sp, 0) }
     }
 
     /// Switches to the worker, which gets `word`; returns when some worker resumes it.
@@ -85,26 +65,8 @@ impl Coro {
     /// Called on the coroutine's own stack.
     #[inline(always)]
     pub(crate) unsafe fn suspend(&self, word: usize) {
-        // SAFETY: `worker_sp` is as `resume` left it. The rest as there.
-        unsafe {
-            asm!(
-                "push rbx",
-                "push rbp",
-                "lea rax, [rip + 2f]",
-                "push rax",
-                "mov rax, [rdi + 8]",
-                "mov [rdi], rsp",
-                "lea rsp, [rax + 8]",
-                "jmp [rax]",
-                "2:",
-                "pop rbp",
-                "pop rbx",
-                inlateout("rdi") self => _,
-                inlateout("rsi") word => _,
-                lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-                clobber_abi("C"),
-            );
-        }
+        // SAFETY: by the caller; `worker_sp` is as `resume` left it.
+        unsafe { switch(&self.sp, &self.worker_sp, word) };
     }
 
     /// Where its stack ends while it is suspended: nothing below is in use.
@@ -123,6 +85,37 @@ impl Coro {
 /// See the picture above.
 #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
 pub(crate) const SAVED_BP: usize = 1;
+
+/// Leaves this stack, notes in `from` where it ends, and goes on where `to` says, with a `word` for whoever goes on
+/// there. Returns the word of the one who comes back.
+///
+/// # Safety
+/// `to` is as this function or [`Coro::new`] left it, and is not gone to twice.
+#[inline(always)]
+unsafe fn switch(from: &AtomicUsize, to: &AtomicUsize, mut word: usize) -> usize {
+    // SAFETY: by the caller. What the compiler keeps is saved or declared lost.
+    unsafe {
+        asm!(
+            "push rbx",
+            "push rbp",
+            "lea rax, [rip + 2f]",
+            "push rax",
+            "mov rax, [rdx]",
+            "mov [rdi], rsp",
+            "lea rsp, [rax + 8]",
+            "jmp [rax]",
+            "2:",
+            "pop rbp",
+            "pop rbx",
+            inlateout("rdi") from => _,
+            inlateout("rdx") to => _,
+            inlateout("rsi") word,
+            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
+            clobber_abi("C"),
+        );
+    }
+    word
+}
 
 /// The first frame of each coroutine: calls the entry, with a stack that is aligned as the ABI wants it. Unwinders stop
 /// here: there is no caller.
