@@ -193,7 +193,7 @@ fn ended(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
 /// Takes an ended goroutine apart: its stack and the G go back to their pools.
 pub(super) fn bury(m: &M, p: &P, g: GPtr) {
     let slot = g.finish();
-    let class = slot.class();
+    let class = g.class.get();
     if current::own_tls() {
         // In one piece: a signal handler that hits the reset must not find half of a pointer.
         current::set(std::ptr::null());

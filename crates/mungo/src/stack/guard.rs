@@ -10,6 +10,10 @@ use std::sync::OnceLock;
 
 /// Not in libc yet.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
+/// This process, for `process_madvise` (`PIDFD_SELF_THREAD_GROUP`, Linux 6.15).
+const PIDFD_SELF: libc::c_int = -10001;
+/// Pages marked at a time.
+const BATCH: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -23,26 +27,46 @@ pub(crate) enum Kind {
 pub(crate) fn kind() -> Kind {
     static KIND: OnceLock<Kind> = OnceLock::new();
     *KIND.get_or_init(|| match Mapping::new(page_size()) {
-        Ok(page) if install_marked(page.base).is_ok() => Kind::Marked,
+        Ok(page) if install_marked(&[one(page.base)]).is_ok() => Kind::Marked,
         _ => Kind::Protected,
     })
 }
 
-/// Makes the page at `at` fault.
+/// Makes pages fault.
 ///
 /// # Safety
-/// The page belongs to the caller and holds nothing.
-pub(crate) unsafe fn install(at: *mut u8) -> io::Result<()> {
+/// They belong to the caller and hold nothing.
+pub(crate) unsafe fn install_all(mut pages: impl Iterator<Item = *mut u8>) -> io::Result<()> {
     match kind() {
-        Kind::Marked => install_marked(at),
-        // SAFETY: by the caller.
-        Kind::Protected => check(unsafe { libc::mprotect(at.cast(), page_size(), libc::PROT_NONE) }),
+        Kind::Marked => loop {
+            let mut batch = [one(std::ptr::null_mut()); BATCH];
+            match batch.iter_mut().zip(&mut pages).map(|(to, page)| *to = one(page)).count() {
+                0 => return Ok(()),
+                n => install_marked(&batch[..n])?,
+            }
+        },
+        Kind::Protected => pages.try_for_each(|at| {
+            // SAFETY: by the caller.
+            check(unsafe { libc::mprotect(at.cast(), page_size(), libc::PROT_NONE) })
+        }),
     }
 }
 
-fn install_marked(at: *mut u8) -> io::Result<()> {
-    // SAFETY: marks a page that the caller owns; an unknown advice is refused with EINVAL.
-    check(unsafe { libc::madvise(at.cast(), page_size(), MADV_GUARD_INSTALL) })
+fn one(page: *mut u8) -> libc::iovec {
+    libc::iovec { iov_base: page.cast(), iov_len: page_size() }
+}
+
+fn install_marked(pages: &[libc::iovec]) -> io::Result<()> {
+    let (at, n, what) = (pages.as_ptr(), pages.len(), MADV_GUARD_INSTALL);
+    // SAFETY: marks pages that the caller owns; what a kernel does not know it refuses.
+    unsafe {
+        let all = (n * page_size()) as libc::c_long;
+        if n > 1 && libc::syscall(libc::SYS_process_madvise, PIDFD_SELF, at, n, what, 0) == all {
+            return Ok(());
+        }
+        // One, or an older kernel, or not all of them: to mark a page twice does no harm.
+        pages.iter().try_for_each(|page| check(libc::madvise(page.iov_base, page.iov_len, what)))
+    }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

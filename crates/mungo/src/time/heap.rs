@@ -219,6 +219,7 @@ impl TimerHeap {
             self.remove_locked(&mut entries, 0);
             n += 1;
         }
+        prefetch_next(&entries, now_ns);
         self.publish(&entries);
         n
     }
@@ -289,6 +290,23 @@ pub(crate) struct Closed<'a> {
 impl Closed<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+}
+
+/// Sleepers that are due soon lie in cold memory. Asks for what the first will touch, and for the Gs of those of whom
+/// one is the next.
+#[inline]
+fn prefetch_next(entries: &[Entry], now_ns: u64) {
+    const SOON_NS: u64 = 20_000;
+    let Some(first) = entries.first().filter(|first| first.when_ns < now_ns + SOON_NS) else { return };
+    if let Who::Sleeper(g) = first.who() {
+        // SAFETY: it has run: it went to sleep.
+        unsafe { g.prefetch_stack() };
+    }
+    for next in entries[1..].iter().take(ARITY) {
+        if let Who::Sleeper(g) = next.who() {
+            g.prefetch();
+        }
     }
 }
 

@@ -169,10 +169,13 @@ pub(crate) unsafe fn set_loader(tp: usize, who: *const ()) {
     unsafe { (tp.wrapping_add(LOADER_OFFSET.load(Relaxed)) as *mut *const ()).write(who) }
 }
 
-/// Asks for the lines of a block that a switch to it touches.
-#[inline(always)]
+/// Asks for the lines of a block that a goroutine touches from its wake-up to its end.
+#[inline]
 pub(crate) fn prefetch(tp: usize) {
-    crate::sys::prefetch(tp.wrapping_add(LOADER_OFFSET.load(Relaxed)));
+    if let Ok(layout) = layout() {
+        let offsets = [layout.loader(), layout.errno as usize, tcb::DTV, layout.keys_used()];
+        offsets.into_iter().for_each(|offset| crate::sys::prefetch(tp.wrapping_add(offset)));
+    }
 }
 
 /// Who moved this thread to the block of a goroutine; `None` if it is on a block of its own, as plain threads always
@@ -250,6 +253,8 @@ impl Layout {
     /// # Safety
     /// `tp` is the block that this thread is on, on a goroutine's stack, at its end.
     pub(crate) unsafe fn run_destructors(&self, tp: *mut u8) {
+        // SAFETY: a block that glibc initialised.
+        crate::sys::prefetch(unsafe { dtv(tp) } as usize); // for `reset`
         // SAFETY: by the caller; glibc calls the same function in `start_thread`. The destructor of a key may
         // touch a thread-local that has a destructor. glibc forgets that one together with the thread; here it would
         // lie in wait for the next goroutine on this block, hence another round, and keys go before thread-locals.

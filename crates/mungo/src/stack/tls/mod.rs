@@ -63,7 +63,7 @@ mod imp;
 #[path = "shared.rs"]
 mod imp;
 
-pub(crate) use imp::{layout, loader, prefetch, set_loader, set_thread_pointer, thread_pointer};
+pub(crate) use imp::{Layout, layout, loader, prefetch, set_loader, set_thread_pointer, thread_pointer};
 
 /// Thread ids for the C library start above the kernel's largest pid (2^22), so they also tell a goroutine's block from
 /// a thread's.
