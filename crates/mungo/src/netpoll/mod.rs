@@ -14,7 +14,7 @@
 //! Unlike Go's, who is woken here goes before those that compute. It most often has little to do, and behind a queue
 //! of goroutines with a slice of 10 ms each it would wait for long. So it goes to an empty ring, which is then marked
 //! as *fresh*, or to the urgent part of the global queue; and the monitor takes the P from a goroutine that keeps such
-//! a one waiting for about a millisecond, as it does for timers. If it computes itself, it is among the others then.
+//! a one waiting for a while, as it does for timers. If it computes itself, it is among the others then.
 //!
 //! "Nobody sleeps while there is work" has its counterpart: who parks here is counted first ([`anyone_waits`]); an M
 //! that gives its P up looks at that count last, and watches. While a P is busy nobody need watch: its M looks when it
