@@ -447,3 +447,37 @@ fn fatal(what: &str, e: &io::Error) -> ! {
     eprintln!("mungo: out of memory for {what}: {e}");
     std::process::abort()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn slabs_grow_with_their_number() {
+        let class = Class::DEFAULT;
+        class.reserve(3000).unwrap();
+        let slabs = class.pool().lock().uncarved.len();
+        class.unreserve(3000);
+        if guard::kind() == Kind::Marked {
+            assert!(slabs <= 10, "{slabs} slabs for 3000 stacks");
+        }
+    }
+
+    #[test]
+    fn stacks_that_are_made_together_have_a_guard_each() {
+        let class = Class::for_stack(40 << 10).unwrap();
+        class.reserve(1000).unwrap();
+        let mut slots = Vec::new();
+        class.take_some(&mut slots, CACHE_MAX / 2);
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        for slot in &slots {
+            let readable = |at: usize| memory.read_exact_at(&mut [0], at as u64).is_ok();
+            assert!(!readable(slot.guard().start) && !readable(slot.guard().end - 1));
+            assert!(readable(slot.guard().end) && readable(slot.base() - 1));
+        }
+        assert!(slots.len() > 1, "{} at a time", slots.len());
+        slots.into_iter().for_each(|slot| class.give(slot));
+        class.unreserve(1000);
+    }
+}
