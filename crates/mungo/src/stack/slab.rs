@@ -31,8 +31,9 @@ const CACHE_MAX: usize = 64;
 /// Slots of the first slab of a class, doubled with each slab up to [`SLAB_MAX`].
 const SLAB_MIN: usize = 32;
 const SLAB_MAX: usize = 1024;
-/// Slots are made for the first time one by one, or as many at a time as this share of those mapped. TUNED: 200,000
-/// parked goroutines took 0.73 s one by one, 0.65 s so.
+/// A P gets room for so many new slots at a time, when there are many already, and marks their guards with one call.
+/// TUNED: 200,000 parked goroutines took 0.73 s with room for one, 0.65 s so.
+const FRESH_MAX: usize = 32;
 const FRESH_SHARE: usize = 64;
 /// Slots start at so many different cache lines: all at the same place would fight for a few cache sets.
 /// TUNED: see the closing numbers in docs; 1000 goroutines that yield.
@@ -87,20 +88,32 @@ impl Class {
 
     /// Takes a slot that was reserved.
     pub(crate) fn take(self) -> Slot {
-        let mut one = Vec::with_capacity(1);
-        self.take_some(&mut one, 1);
-        one.pop().expect("one was reserved")
+        let mut pool = self.pool().lock();
+        if let Some(slot) = pool.pop(1).next() {
+            return slot;
+        }
+        let mut fresh = pool.carve(self, 1);
+        drop(pool);
+        self.guard(&fresh);
+        self.build_first(&mut fresh)
     }
 
-    /// Takes a slot that was reserved, and up to `most` while at it.
-    fn take_some(self, into: &mut Vec<Slot>, most: usize) {
-        let mut pool = self.pool().lock();
-        if !pool.free.is_empty() {
-            return into.extend(pool.pop(most));
+    /// Marks the guards of slots that are to be built.
+    fn guard(self, fresh: &Range<usize>) {
+        if guard::kind() == Kind::Protected {
+            return; // since the slab was mapped
         }
-        let fresh = pool.carve(self, most);
-        drop(pool);
-        build(fresh, self, into);
+        let pages = fresh.clone().step_by(self.slot_size()).map(|at| at as *mut u8);
+        // SAFETY: the bottoms of slots that nobody has yet.
+        unsafe { guard::install_all(pages) }.unwrap_or_else(|e| fatal("a stack's guard page", &e));
+    }
+
+    /// Builds the first slot of a range that was carved and guarded, and takes it off.
+    fn build_first(self, fresh: &mut Range<usize>) -> Slot {
+        let at = fresh.start;
+        fresh.start += self.slot_size();
+        // SAFETY: by `carve` the range is the caller's alone.
+        unsafe { Slot::build(at as *mut u8, self) }
     }
 
     /// Returns a slot; the reservation stays.
@@ -313,20 +326,6 @@ impl Pool {
     }
 }
 
-/// Makes the slots of a range that was carved for them.
-fn build(fresh: Range<usize>, class: Class, into: &mut Vec<Slot>) {
-    let each = || fresh.clone().step_by(class.slot_size()).map(|at| at as *mut u8);
-    // SAFETY: the range is these slots' alone.
-    unsafe {
-        if guard::kind() == Kind::Marked
-            && let Err(e) = guard::install_all(each())
-        {
-            fatal("a stack's guard page", &e);
-        }
-        into.extend(each().map(|at| Slot::build(at, class)));
-    }
-}
-
 /// All slabs of the process; they are never unmapped. Its lock is taken after a pool's.
 static SLABS: Lock<Vec<Range<usize>>> = Lock::new(Vec::new());
 
@@ -360,14 +359,19 @@ pub(crate) fn trim() {
 pub(crate) struct SlotCache {
     class: Class,
     free: Vec<Slot>,
+    /// Room for slots that were never used, with their guards.
+    fresh: Range<usize>,
     /// Slots that may be spawned on without asking the pool.
     credits: usize,
 }
 
 impl SlotCache {
+    /// The most that it keeps from others.
+    const HOARD: usize = CACHE_MAX + FRESH_MAX;
+
     pub(crate) fn new(class: Class) -> io::Result<Self> {
-        class.reserve(CACHE_MAX)?;
-        Ok(SlotCache { class, free: Vec::with_capacity(CACHE_MAX), credits: 0 })
+        class.reserve(Self::HOARD)?;
+        Ok(SlotCache { class, free: Vec::with_capacity(CACHE_MAX), fresh: 0..0, credits: 0 })
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -407,13 +411,22 @@ impl SlotCache {
     /// A slot, most recently used first. It was reserved before.
     #[inline]
     pub(crate) fn take(&mut self) -> Slot {
-        self.free.pop().unwrap_or_else(|| self.refill())
+        self.free.pop().unwrap_or_else(|| self.take_slow())
     }
 
     #[cold]
-    fn refill(&mut self) -> Slot {
-        self.class.take_some(&mut self.free, CACHE_MAX / 2);
-        self.free.pop().expect("one was reserved")
+    fn take_slow(&mut self) -> Slot {
+        if self.fresh.is_empty() {
+            let mut pool = self.class.pool().lock();
+            self.free.extend(pool.pop(CACHE_MAX / 2));
+            if let Some(slot) = self.free.pop() {
+                return slot;
+            }
+            self.fresh = pool.carve(self.class, FRESH_MAX);
+            drop(pool);
+            self.class.guard(&self.fresh);
+        }
+        self.class.build_first(&mut self.fresh)
     }
 
     #[inline]
@@ -430,6 +443,9 @@ impl SlotCache {
     pub(crate) fn flush(&mut self) {
         let mut pool = self.class.pool().lock();
         pool.free.append(&mut self.free);
+        if !self.fresh.is_empty() {
+            pool.uncarved.push(std::mem::take(&mut self.fresh));
+        }
         pool.reserved -= std::mem::take(&mut self.credits);
     }
 }
@@ -437,7 +453,7 @@ impl SlotCache {
 impl Drop for SlotCache {
     fn drop(&mut self) {
         self.flush();
-        self.class.unreserve(CACHE_MAX);
+        self.class.unreserve(Self::HOARD);
     }
 }
 
@@ -467,17 +483,22 @@ mod tests {
     #[test]
     fn stacks_that_are_made_together_have_a_guard_each() {
         let class = Class::for_stack(40 << 10).unwrap();
-        class.reserve(1000).unwrap();
-        let mut slots = Vec::new();
-        class.take_some(&mut slots, CACHE_MAX / 2);
+        let mut cache = SlotCache::new(class).unwrap();
+        (0..1000).for_each(|_| cache.reserve().unwrap());
+        let slots: Vec<Slot> = (0..1000).map(|_| cache.take()).collect();
+        assert!(!cache.fresh.is_empty(), "one at a time");
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
         for slot in &slots {
             let readable = |at: usize| memory.read_exact_at(&mut [0], at as u64).is_ok();
             assert!(!readable(slot.guard().start) && !readable(slot.guard().end - 1));
             assert!(readable(slot.guard().end) && readable(slot.base() - 1));
         }
-        assert!(slots.len() > 1, "{} at a time", slots.len());
-        slots.into_iter().for_each(|slot| class.give(slot));
-        class.unreserve(1000);
+        for slot in slots {
+            cache.give(slot);
+            cache.unreserve();
+        }
+        drop(cache);
+        let pool = class.pool().lock();
+        assert_eq!((pool.reserved, pool.free.len()), (0, 1000));
     }
 }
