@@ -159,10 +159,12 @@ pub(crate) fn send_home(mut woken: GList, shared: &Shared) -> GList {
 }
 
 /// Queues goroutines that were woken on `p`, which the caller owns. They most often have little to do: where others
-/// wait already, they go first.
+/// wait already, they go first, on whatever P is free first. TUNED: in the ring of one P some waited behind all that
+/// computed there, and behind who was woken later: 36 instead of 9 ms in one of a hundred, with 13 connections that ask
+/// a web server for computations and 51 that do not.
 pub(crate) fn queue(mut woken: GList, p: &P, shared: &Shared) {
     let several = woken.len() > 1;
-    if p.runq.is_empty() {
+    if p.runq.is_empty() && shared.global_len() == 0 {
         while let Some(g) = woken.pop() {
             park::queue_back(p, shared, g);
         }
