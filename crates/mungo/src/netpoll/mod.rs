@@ -12,9 +12,10 @@
 //! * the monitor, when nobody has for a while (`watch.rs`).
 //!
 //! Unlike Go's, who is woken here goes before those that compute. It most often has little to do, and behind a queue
-//! of goroutines with a slice of 10 ms each it would wait for long. So it goes to an empty ring, which is then marked
-//! as *fresh*, or to the urgent part of the global queue; and the monitor takes the P from a goroutine that keeps such
-//! a one waiting for a while, as it does for timers. If it computes itself, it is among the others then.
+//! of goroutines with a slice of 10 ms each it would wait for long. So it goes to the urgent part of the global queue,
+//! or, where nobody else waits, to an empty ring, which is then marked as *fresh*; and the monitor takes the P from a
+//! goroutine that keeps such a one waiting for a while, as it does for timers. If it computes itself, it is among the
+//! others then.
 //!
 //! "Nobody sleeps while there is work" has its counterpart: who parks here is counted first ([`anyone_waits`]); an M
 //! that gives its P up looks at that count last, and watches. While a P is busy nobody need watch: its M looks when it
