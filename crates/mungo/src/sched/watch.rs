@@ -37,8 +37,8 @@ const NETWORK_PREEMPTS_NS: u64 = 500_000;
 /// TUNED: the mixed web server on two CPUs, medians of 11 runs, heavy requests/s and p99 of the light ones: 602, 3.7 ms
 /// without this; 624, 7.3 ms with 6 ms; 628, 9.1 ms with 10; 629, 10.7 ms with 16. Go: 652, 152 ms. With the looks at
 /// will, those who wait for an answer to ask again took more than their share: 51 connections with light and 13 with
-/// heavy requests got 19,600 and 570 answers/s; 10,500 and 600 like this. Go: 6,400 and 620.
-const INTERRUPTIONS_NS: u64 = 8_000_000;
+/// heavy requests got 19,600 and 570 answers/s; 14,000 and 590 like this. Go: 14,700 and 598, or 6,400 and 620.
+const INTERRUPTIONS_NS: u64 = 6_000_000;
 /// Who was interrupted goes on undisturbed for so long.
 const RESUMED_NS: u64 = 4_000_000;
 /// A timer so late is not being looked after by its own P.
