@@ -17,6 +17,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// The global queue comes first at every so many ticks, so that two goroutines that respawn each other cannot
 /// keep a P from it. Go's number.
 const GLOBAL_EVERY: u32 = 61;
+/// An M that is about to look at the network first looks at so many other Ps.
+const PS_PER_LOOK: usize = 4;
 
 /// A goroutine to run, and whether it inherits the time slice.
 pub(crate) type Found = (GPtr, bool);
@@ -29,11 +31,19 @@ fn own(g: *mut G) -> GPtr {
 #[inline]
 pub(crate) fn next_local(p: &P, shared: &Shared) -> Option<Found> {
     let others_turn =
-        shared.is_urgent() || global_turn(p) && (shared.global_len() != 0 || netpoll::is_unwatched());
+        urgent_first(p, shared) || global_turn(p) && (shared.global_len() != 0 || netpoll::is_unwatched());
     if p.flags.load(Relaxed) != 0 || others_turn || time::is_turn(p) {
         return None;
     }
     p.runq.pop().map(|(g, inherit)| (own(g), inherit))
+}
+
+/// Not ahead of those in the P's own ring that the network woke earlier. TUNED: 51 connections that ask a web server
+/// for little and 13 that ask for computations, with looks at the network 4 ms apart: one light request in a hundred
+/// waited for 60 to 130 ms, as others overtook it again and again; 18 like this.
+#[inline]
+fn urgent_first(p: &P, shared: &Shared) -> bool {
+    shared.is_urgent() && !p.has_fresh()
 }
 
 /// Not ahead of a `runnext`, which inherits the slice and so does not advance the tick: the turn comes after it, or
@@ -135,7 +145,7 @@ fn look(m: &'static M, p: &'static P) -> Look {
     }
     // SAFETY: this M owns the P.
     let slice_ended = !p.runq.has_next() && std::mem::take(unsafe { &mut p.core().global_first });
-    if (slice_ended || shared.is_urgent() || global_turn(p))
+    if (slice_ended || urgent_first(p, shared) || global_turn(p))
         && let Some(g) = shared.take_global(p, false)
     {
         if slice_ended {
@@ -150,11 +160,15 @@ fn look(m: &'static M, p: &'static P) -> Look {
     if let Some(g) = shared.take_global(p, true) {
         return Look::Found((g, false));
     }
-    if netpoll::is_unwatched()
-        && netpoll::look(p, shared)
-        && let Some((g, inherit)) = p.runq.pop()
-    {
-        return Look::Found((own(g), inherit));
+    if netpoll::is_unwatched() {
+        if let Some(g) = rob_stalled(m, p) {
+            return Look::Found((g, false));
+        }
+        if netpoll::look(p, shared)
+            && let Some((g, inherit)) = p.runq.pop()
+        {
+            return Look::Found((own(g), inherit));
+        }
     }
     if m.is_spinning() || shared.counts.start_spinning(shared.procs()) {
         m.set_spinning(true);
@@ -163,18 +177,38 @@ fn look(m: &'static M, p: &'static P) -> Look {
     Look::Nothing
 }
 
+/// Half of the ring of a P that stands still. TUNED: who looks at the network first, as Go does, always has somebody to
+/// run, and those in the ring wait for as long as the kernel lets the thread wait: an echo server with 64 connections
+/// on two CPUs, one of which the client needs, answered one request in a hundred after 2.4 ms; 1.3 like this.
+fn rob_stalled(m: &'static M, p: &'static P) -> Option<GPtr> {
+    let stalled = others(m, p).take(PS_PER_LOOK).find(|victim| m.thief.is_stalled(victim))?;
+    p.counters.steal_attempts.add(1);
+    rob(stalled, p, false)
+}
+
+/// The other Ps, from a random one on. Those too that shall retire: their owner may not come to it for long.
+fn others(m: &M, p: &P) -> impl Iterator<Item = &'static P> {
+    let shared = m.shared();
+    let (n, start, own) = (shared.all_ps().count() as u64, m.random(), p.id);
+    (0..n).map(move |i| shared.p((start.wrapping_add(i) % n) as u32)).filter(move |other| other.id != own)
+}
+
+/// Half of the ring of `victim`, and its `runnext` if wanted.
+fn rob(victim: &P, p: &P, next_too: bool) -> Option<GPtr> {
+    let fresh = victim.has_fresh();
+    let g = victim.runq.steal_into(&p.runq, next_too)?;
+    p.counters.steals.add(1);
+    if fresh {
+        p.mark_fresh();
+    }
+    Some(own(g))
+}
+
 /// Half of somebody's ring, or the due timers of somebody, from a random start; as the thief's patience allows.
 fn steal(m: &'static M, p: &'static P) -> Look {
     let shared: &Shared = m.shared();
-    // Those too that shall retire: their owner may not come to it for long.
-    let n = shared.all_ps().count() as u64;
-    let start = m.random();
     let mut left_alone = false;
-    for i in 0..n {
-        let victim = shared.p((start.wrapping_add(i) % n) as u32);
-        if victim.id == p.id {
-            continue;
-        }
+    for victim in others(m, p) {
         if timer_is_due(victim) {
             time::run_due(p, shared, &victim.timers);
             if let Some((g, inherit)) = p.runq.pop() {
@@ -183,15 +217,10 @@ fn steal(m: &'static M, p: &'static P) -> Look {
         }
         let take = m.thief.judge(victim);
         p.counters.steal_attempts.add(1);
-        let fresh = victim.has_fresh();
         if take != Take::Nothing
-            && let Some(g) = victim.runq.steal_into(&p.runq, take == Take::NextToo)
+            && let Some(g) = rob(victim, p, take == Take::NextToo)
         {
-            p.counters.steals.add(1);
-            if fresh {
-                p.mark_fresh();
-            }
-            return Look::Found((own(g), false));
+            return Look::Found((g, false));
         }
         left_alone |= !victim.runq.is_empty();
     }

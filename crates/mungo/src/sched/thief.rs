@@ -23,6 +23,9 @@ const FEW: usize = 6;
 const NAPS_FOR_FEW: u32 = 2;
 /// So many naps pass with empty queues before a thief that saw somebody in line gives up.
 const EMPTY_NAPS: u32 = 4;
+/// A P with goroutines in its ring that has not switched for so long most likely has a thread without a CPU.
+/// TUNED: 50 to 400 µs are alike; without a time, a P in the middle of a system call is taken for one.
+const STALLED_NS: u64 = 100_000;
 
 /// What an M that looks for work remembers. Its own thread's.
 pub(crate) struct Thief {
@@ -32,6 +35,15 @@ pub(crate) struct Thief {
     empty: Cell<u32>,
     /// By P: how many switches it had made at the last look.
     seen: RefCell<Vec<u64>>,
+    /// By P: the same when [`is_stalled`](Thief::is_stalled) was last asked.
+    stalls: RefCell<Vec<Stall>>,
+}
+
+/// How many switches a P had made, and since when somebody has waited in its ring without another one.
+#[derive(Clone, Default)]
+struct Stall {
+    switches: u64,
+    since_ns: Option<u64>,
 }
 
 /// What may be taken from a victim.
@@ -44,7 +56,12 @@ pub(super) enum Take {
 
 impl Thief {
     pub(super) fn new() -> Thief {
-        Thief { naps: Cell::new(0), empty: Cell::new(0), seen: RefCell::new(Vec::new()) }
+        Thief {
+            naps: Cell::new(0),
+            empty: Cell::new(0),
+            seen: RefCell::new(Vec::new()),
+            stalls: RefCell::new(Vec::new()),
+        }
     }
 
     pub(super) fn judge(&self, victim: &P) -> Take {
@@ -66,6 +83,22 @@ impl Thief {
         }
         let switches = victim.counters.switches.get();
         std::mem::replace(&mut seen[at], switches) != switches || self.naps.get() == 0
+    }
+
+    /// Somebody waits in the ring of a P that has not switched for a while.
+    pub(super) fn is_stalled(&self, victim: &P) -> bool {
+        let mut stalls = self.stalls.borrow_mut();
+        let at = victim.id as usize;
+        if stalls.len() <= at {
+            stalls.resize(at + 1, Stall::default());
+        }
+        let switches = victim.counters.switches.get();
+        if stalls[at].switches != switches || victim.runq.is_empty() {
+            stalls[at] = Stall { switches, since_ns: None };
+            return false;
+        }
+        let now = clock::now_ns();
+        now - *stalls[at].since_ns.get_or_insert(now) >= STALLED_NS
     }
 
     /// Nothing was taken. Whether to nap and look again.

@@ -37,8 +37,9 @@ const NETWORK_PREEMPTS_NS: u64 = 500_000;
 /// TUNED: the mixed web server on two CPUs, medians of 11 runs, heavy requests/s and p99 of the light ones: 602, 3.7 ms
 /// without this; 624, 7.3 ms with 6 ms; 628, 9.1 ms with 10; 629, 10.7 ms with 16. Go: 652, 152 ms. With the looks at
 /// will, those who wait for an answer to ask again took more than their share: 51 connections with light and 13 with
-/// heavy requests got 19,600 and 570 answers/s; 14,000 and 590 like this. Go: 14,700 and 598, or 6,400 and 620.
-const INTERRUPTIONS_NS: u64 = 6_000_000;
+/// heavy requests got 19,600 and 570 answers/s. With 6, 8 and 10 ms 12,200, 10,500 and 8,300 light ones, and 11, 13 and
+/// 17 ms in one of a hundred; Go 7,500 and 120 ms, tokio 2,800 and 34 ms. Heavy ones differ less than from run to run.
+const INTERRUPTIONS_NS: u64 = 8_000_000;
 /// Who was interrupted goes on undisturbed for so long.
 const RESUMED_NS: u64 = 4_000_000;
 /// A timer so late is not being looked after by its own P.
@@ -139,8 +140,10 @@ impl Watch {
         let tick = p.tick.load(Relaxed);
         if m.is_null() || tick != seen.tick || !std::ptr::eq(m, seen.m) {
             // SAFETY: Ms live as long as the runtime.
-            let known = unsafe { m.as_ref() }.filter(|_| netpoll::anyone_waits());
-            *seen = Seen { tick, m, since_ns: now, cpu_ns: known.and_then(thread_cpu_ns), last_cpu_ns: None };
+            let wanted =
+                unsafe { m.as_ref() }.filter(|_| netpoll::anyone_waits() || somebody_waits(shared, p, now));
+            let cpu_ns = wanted.and_then(thread_cpu_ns);
+            *seen = Seen { tick, m, since_ns: now, cpu_ns, last_cpu_ns: cpu_ns };
             return false;
         }
         // SAFETY: as above.
