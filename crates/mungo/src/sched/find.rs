@@ -143,8 +143,9 @@ fn look(m: &'static M, p: &'static P) -> Look {
     if global_turn(p) && netpoll::is_unwatched() {
         netpoll::look(p, shared);
     }
-    // SAFETY: this M owns the P.
-    let slice_ended = !p.runq.has_next() && std::mem::take(unsafe { &mut p.core().global_first });
+    // Not if the next one was just woken. SAFETY: this M owns the P.
+    let slice_ended =
+        !p.runq.has_next() && !p.has_fresh() && std::mem::take(unsafe { &mut p.core().global_first });
     if (slice_ended || urgent_first(p, shared) || global_turn(p))
         && let Some(g) = shared.take_global(p, false)
     {
