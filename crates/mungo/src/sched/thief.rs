@@ -9,7 +9,7 @@
 
 use super::p::P;
 use crate::sys::{clock, futex};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::atomic::AtomicU32;
 
 /// The first nap; each is twice as long as the one before, up to the longest.
@@ -33,17 +33,19 @@ pub(crate) struct Thief {
     naps: Cell<u32>,
     /// Of those, the last ones with empty queues.
     empty: Cell<u32>,
-    /// By P: how many switches it had made at the last look.
-    seen: RefCell<Vec<u64>>,
-    /// By P: the same when [`is_stalled`](Thief::is_stalled) was last asked.
-    stalls: RefCell<Vec<Stall>>,
+    /// By P.
+    seen: RefCell<Vec<Seen>>,
 }
 
-/// How many switches a P had made, and since when somebody has waited in its ring without another one.
+/// What was seen of a P.
 #[derive(Clone, Default)]
-struct Stall {
-    switches: u64,
-    since_ns: Option<u64>,
+struct Seen {
+    /// How many switches it had made when it was last judged.
+    judged: u64,
+    /// The same when [`is_stalled`](Thief::is_stalled) was last asked, and since when somebody has waited in its ring
+    /// without another one.
+    asked: u64,
+    stalled_since_ns: Option<u64>,
 }
 
 /// What may be taken from a victim.
@@ -56,12 +58,16 @@ pub(super) enum Take {
 
 impl Thief {
     pub(super) fn new() -> Thief {
-        Thief {
-            naps: Cell::new(0),
-            empty: Cell::new(0),
-            seen: RefCell::new(Vec::new()),
-            stalls: RefCell::new(Vec::new()),
+        Thief { naps: Cell::new(0), empty: Cell::new(0), seen: RefCell::new(Vec::new()) }
+    }
+
+    fn seen_of(&self, victim: &P) -> RefMut<'_, Seen> {
+        let mut seen = self.seen.borrow_mut();
+        let at = victim.id as usize;
+        if seen.len() <= at {
+            seen.resize(at + 1, Seen::default());
         }
+        RefMut::map(seen, |seen| &mut seen[at])
     }
 
     pub(super) fn judge(&self, victim: &P) -> Take {
@@ -76,29 +82,20 @@ impl Thief {
 
     /// Whether the P has switched since the last look. One that was not looked at yet counts as moving.
     fn moves(&self, victim: &P) -> bool {
-        let mut seen = self.seen.borrow_mut();
-        let at = victim.id as usize;
-        if seen.len() <= at {
-            seen.resize(at + 1, 0);
-        }
         let switches = victim.counters.switches.get();
-        std::mem::replace(&mut seen[at], switches) != switches || self.naps.get() == 0
+        std::mem::replace(&mut self.seen_of(victim).judged, switches) != switches || self.naps.get() == 0
     }
 
     /// Somebody waits in the ring of a P that has not switched for a while.
     pub(super) fn is_stalled(&self, victim: &P) -> bool {
-        let mut stalls = self.stalls.borrow_mut();
-        let at = victim.id as usize;
-        if stalls.len() <= at {
-            stalls.resize(at + 1, Stall::default());
-        }
         let switches = victim.counters.switches.get();
-        if stalls[at].switches != switches || victim.runq.is_empty() {
-            stalls[at] = Stall { switches, since_ns: None };
+        let mut seen = self.seen_of(victim);
+        if std::mem::replace(&mut seen.asked, switches) != switches || victim.runq.is_empty() {
+            seen.stalled_since_ns = None;
             return false;
         }
         let now = clock::now_ns();
-        now - *stalls[at].since_ns.get_or_insert(now) >= STALLED_NS
+        now - *seen.stalled_since_ns.get_or_insert(now) >= STALLED_NS
     }
 
     /// Nothing was taken. Whether to nap and look again.
