@@ -1,4 +1,4 @@
-# To be sourced by scripts that need a nightly compiler, which not everybody has.
+# To be sourced by scripts that need unstable options of the compiler, or a nightly one, which not everybody has.
 
 # skip_without_nightly NAME COMPONENT...
 #
@@ -22,4 +22,19 @@ skip_without_nightly() {
             exit 0
         fi
     done
+}
+
+# allow_unstable
+#
+# Makes the compiler at hand take unstable options, though it be a stable one: a sanitizer needs no more than its runtime,
+# which comes with each release. RUSTUP_TOOLCHAIN or RUSTC choose another compiler. Sets `rustc` and `host`.
+allow_unstable() {
+    export RUSTC_BOOTSTRAP=1
+    rustc=${RUSTC:-rustc}
+    host=$("$rustc" -vV | sed -n 's/^host: //p')
+}
+
+# has_runtime NAME: whether the compiler comes with the runtime of this sanitizer.
+has_runtime() {
+    compgen -G "$("$rustc" --print target-libdir)/librustc*_rt.$1.a" >/dev/null
 }

@@ -1,30 +1,27 @@
-//! The web server of `webserver.rs` with hyper on goroutines: `webserver_hyper 127.0.0.1:8080` serves until SIGINT,
-//! without an argument it tries itself. It needs `--features hyper`.
+//! The web server of `webserver.rs` with hyper on goroutines: `webserver_hyper 127.0.0.1:8080` serves until SIGINT or
+//! SIGTERM, without an argument it tries itself. It needs `--features hyper`.
 
-use futures::future::{Either, select};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use mungo::Runtime;
-use mungo::chan::{Receiver, bounded};
-use mungo::hyper::MungoTimer;
-use mungo::net::{Pollable, TcpListener, TcpStream};
-use mungo::sync::WaitGroup;
+use mungo::context::Context;
+use mungo::hyper::{Server, handler};
+use mungo::net::{TcpListener, TcpStream};
+use mungo::signal::Signal;
 use std::io::{self, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 fn main() -> io::Result<()> {
-    let interrupts = interrupts()?;
     let runtime: &'static Runtime = Box::leak(Box::new(Runtime::new()?));
     let address = std::env::args().nth(1);
     let listener = TcpListener::bind(address.as_deref().unwrap_or("127.0.0.1:0"))?;
     let here = listener.local_addr()?;
     println!("http://{here}/light, /heavy and /debug/sched; ^C ends");
-    let server = runtime.spawn(move || serve(runtime, listener, interrupts));
+    let (ctx, _cancel) = Context::background().with_signals(&[Signal::INTERRUPT, Signal::TERMINATE]);
+    let server = runtime.spawn(move || {
+        let service = handler(move |request| respond(runtime, &request));
+        Server::new().header_timeout(Duration::from_secs(10)).serve(listener, service, &ctx)
+    });
     if address.is_none() {
         for (path, part) in [("/light", "Hello"), ("/heavy", "4999"), ("/debug/sched", "procs"), ("/", "404")] {
             let mut stream = TcpStream::connect(here)?;
@@ -32,51 +29,14 @@ fn main() -> io::Result<()> {
             assert!(io::read_to_string(stream)?.contains(part));
         }
         let _idle = TcpStream::connect(here)?; // is not waited for
-        // SAFETY: a signal to this process, which expects it.
-        unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+        mungo::signal::raise(Signal::INTERRUPT);
     }
-    server.join().expect("no panic")
-}
-
-fn serve(runtime: &'static Runtime, listener: TcpListener, interrupts: Pollable<OwnedFd>) -> io::Result<()> {
-    let (listener, connections) = (Arc::new(listener), WaitGroup::new());
-    let (running, stop) = bounded::<()>(0);
-    let closing = listener.clone();
-    mungo::go(move || {
-        interrupts.readable()?;
-        drop(running); // who waits for `stop` goes on
-        closing.close()
-    });
-    for stream in listener.incoming() {
-        match stream {
-            Ok(stream) => {
-                let stop = stop.clone();
-                connections.go(move || mungo::block_on(connection(runtime, stream, stop)));
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => break, // closed
-            Err(e) => eprintln!("cannot accept: {e}"),
-        }
-    }
-    connections.wait(); // those that are busy finish
+    server.join().expect("no panic")?;
+    println!("all requests were answered");
     Ok(())
 }
 
-/// Requests until the peer ends, or the server: then the one under way is the last.
-async fn connection(runtime: &'static Runtime, stream: TcpStream, stop: Receiver<()>) -> hyper::Result<()> {
-    let service = service_fn(async |request| respond(runtime, &request));
-    let mut builder = http1::Builder::new();
-    builder.timer(MungoTimer).header_read_timeout(Duration::from_secs(10));
-    let mut connection = pin!(builder.serve_connection(stream, service));
-    match select(connection.as_mut(), pin!(stop.recv_async())).await {
-        Either::Left((ended, _)) => ended,
-        Either::Right(_) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    }
-}
-
-/// Plain code, as long as it takes: the goroutine is preempted, and no other connection waits.
+/// Plain code, as long as it takes: the goroutine is preempted, and no other request waits.
 fn respond(runtime: &Runtime, request: &Request<Incoming>) -> Result<Response<String>, hyper::http::Error> {
     let (status, body) = match request.uri().path() {
         "/light" => (StatusCode::OK, "Hello, World!\n".to_owned()),
@@ -85,15 +45,4 @@ fn respond(runtime: &Runtime, request: &Request<Incoming>) -> Result<Response<St
         _ => (StatusCode::NOT_FOUND, "404\n".to_owned()),
     };
     Response::builder().status(status).body(body)
-}
-
-/// Becomes readable at SIGINT. To be called before there are other threads: they inherit what is blocked.
-fn interrupts() -> io::Result<Pollable<OwnedFd>> {
-    // SAFETY: the mask outlives the calls, and is as good as any; the descriptor is new and ours.
-    unsafe {
-        let mut mask = std::mem::zeroed();
-        libc::sigaddset(&mut mask, libc::SIGINT);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &mask, std::ptr::null_mut());
-        Pollable::new(OwnedFd::from_raw_fd(libc::signalfd(-1, &mask, libc::SFD_CLOEXEC)))
-    }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::out::Out;
 use crate::report::Reports;
-use crate::{bench, listings, names, run, tour};
+use crate::{bench, listings, names, run, top, tour, trace};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +34,11 @@ enum Verb {
     Run(Run),
     /// What things cost, beside OS threads, tokio, and Go, Node and Java where they are installed
     Bench(Bench),
+    /// Record what the scheduler does, and look at it
+    #[command(subcommand)]
+    Trace(trace::Verb),
+    /// What the scheduler of a running program does, in the terminal
+    Top(top::Top),
     /// List the workloads
     Workloads,
     /// List the scheduling policies
@@ -86,6 +91,10 @@ struct Compare {
     /// A page with plots, which needs no network
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Run the worst round of each policy once more, uncounted, and put its trace and a page to look into it with into
+    /// FOLDER
+    #[arg(long, value_name = "FOLDER")]
+    trace: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -95,9 +104,15 @@ struct Run {
     /// What the program gets
     #[arg(trailing_var_arg = true)]
     arguments: Vec<String>,
+    /// Record what the scheduler does: see `mungo trace` [default FILE: mungo.trace]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "mungo.trace")]
+    trace: Option<PathBuf>,
     /// Which policy: see `mungo policies`
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     policy: String,
+    /// Make a program's threads goroutines: any that is dynamically linked, though it does not know mungo
+    #[arg(long)]
+    threads: bool,
     #[command(flatten)]
     load: Load,
 }
@@ -119,7 +134,13 @@ struct Bench {
 }
 
 impl Load {
-    fn options(&self, workload: &str, policies: Vec<String>, repeat: u16) -> compare::Options {
+    fn options(
+        &self,
+        workload: &str,
+        policies: Vec<String>,
+        repeat: u16,
+        trace: Option<PathBuf>,
+    ) -> compare::Options {
         compare::Options {
             workload: workload.to_owned(),
             policies,
@@ -127,6 +148,7 @@ impl Load {
             duration: self.duration,
             seed: self.seed,
             repeat: repeat.into(),
+            trace,
         }
     }
 }
@@ -138,7 +160,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             match e {
-                Error::ReaderGone => {}
+                Error::ReaderGone | Error::Status(_) => {}
                 Error::Usage(_) => eprintln!("mungo: {e}\n\nFor more information, try 'mungo --help'."),
                 _ => eprintln!("mungo: {e}"),
             }
@@ -160,14 +182,16 @@ fn dispatch(cli: Cli) -> Result<()> {
         Verb::Measure { contestant, procs, case } => bench::measure_one(&contestant, procs, &case, &out),
         Verb::Tour(tour) => tour::run(tour.quick, &out, &Interrupt::install()?),
         Verb::Compare(c) => {
-            let options = c.load.options(&c.workload, names::policy_list(&c.policy)?, c.repeat);
+            let options = c.load.options(&c.workload, names::policy_list(&c.policy)?, c.repeat, c.trace);
             let reports = Reports { json: c.json, csv: c.csv, html: c.html };
             compare::run(&options, reports, &out, &Interrupt::install()?)
         }
         Verb::Run(r) => {
-            let options = r.load.options(&r.target, Vec::new(), 1);
-            run::run(&r.target, &r.arguments, &r.policy, &options, &out, &Interrupt::install()?)
+            let options = r.load.options(&r.target, Vec::new(), 1, r.trace);
+            run::run(&r.target, &r.arguments, &r.policy, r.threads, &options, &out, &Interrupt::install()?)
         }
+        Verb::Trace(verb) => trace::run(verb, &out),
+        Verb::Top(top) => top::run(&top, &out),
         Verb::Bench(b) => {
             let procs = b.procs.map(usize::from);
             let options = bench::Options { only: b.only, against: b.against, procs, repeat: b.repeat.into() };

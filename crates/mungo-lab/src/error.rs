@@ -14,6 +14,8 @@ pub(crate) enum Error {
     Failed(String),
     /// Ctrl-C. What was measured has been printed, or this says that there is nothing.
     Interrupted(&'static str),
+    /// A program that we ran failed, and has said why: its exit status is ours.
+    Status(u8),
     /// The reader of our output went away, as `head` does.
     ReaderGone,
 }
@@ -29,6 +31,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Error::Usage(_) => 2,
+            Error::Status(code) => *code,
             Error::Failed(_) | Error::ReaderGone => 1,
             Error::Interrupted(_) => 130,
         })
@@ -40,6 +43,7 @@ impl fmt::Display for Error {
         match self {
             Error::Usage(what) | Error::Failed(what) => f.write_str(what),
             Error::Interrupted(what) => f.write_str(what),
+            Error::Status(code) => write!(f, "the program ended with exit status {code}"),
             Error::ReaderGone => f.write_str("nobody reads the output"),
         }
     }

@@ -12,12 +12,15 @@ mod machine;
 mod names;
 mod out;
 mod policy;
+mod preload;
 mod progress;
 mod report;
 mod rng;
 mod run;
 mod stats;
+mod top;
 mod tour;
+mod trace;
 mod work;
 mod workloads;
 

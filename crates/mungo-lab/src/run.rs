@@ -1,6 +1,7 @@
 //! `mungo run`: one workload, one of the examples, or any program that uses mungo, under a policy.
 //!
-//! A workload runs in this process, a program in its own, with the settings in its environment. In both,
+//! A workload runs in this process, a program in its own, with the settings in its environment. `--threads` makes the
+//! threads of a program that does not know mungo goroutines (`preload.rs`). In all,
 //! `MUNGO_DEBUG=schedtrace=1000` prints a line a second about the scheduler.
 
 use crate::compare::{self, Options};
@@ -9,6 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::names;
 use crate::out::Out;
 use crate::policy::Policy;
+use crate::preload;
 use crate::workloads;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,16 +20,25 @@ pub(crate) fn run(
     target: &str,
     arguments: &[String],
     policy: &str,
+    threads: bool,
     options: &Options,
     out: &Out,
     interrupt: &Interrupt,
 ) -> Result<()> {
     let policy = Policy::parse(policy)?;
-    if let Some(example) = target.strip_prefix("example:") {
+    if let Some(example) = target.strip_prefix("example:").filter(|_| !threads) {
         return start(example_command(example)?, arguments, &policy, options);
     }
     if target.contains('/') {
-        return start(Command::new(target), arguments, &policy, options);
+        let mut command = Command::new(target);
+        if threads {
+            preload::add(&mut command, Path::new(target))?;
+        }
+        return start(command, arguments, &policy, options);
+    }
+    if threads {
+        let message = format!("--threads is for programs: give the path of one, as ./{target}");
+        return Err(Error::Usage(message));
     }
     let examples = examples().into_iter().map(|name| format!("example:{name}"));
     let examples: Vec<String> = examples.collect();
@@ -79,8 +90,15 @@ fn start(mut command: Command, arguments: &[String], policy: &Policy, options: &
     if let Some(procs) = options.procs {
         command.env("MUNGO_PROCS", procs.to_string());
     }
+    if let Some(path) = &options.trace {
+        let full = std::path::absolute(path).map_err(|e| Error::file("write the trace", path, &e))?;
+        command.env("MUNGO_TRACE", full);
+    }
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|e| Error::Failed(format!("cannot start {program}: {e}")))?;
+    if let Some(path) = options.trace.as_deref().filter(|path| path.exists()) {
+        eprintln!("mungo: {}", crate::trace::advice(path));
+    }
     match status.success() {
         true => Ok(()),
         false => Err(Error::Failed(format!("{program} ended with {status}"))),

@@ -17,6 +17,11 @@ impl Default for Times {
 }
 
 impl Times {
+    /// Two digits of each time: for tables with thousands of these.
+    pub(crate) fn coarse() -> Times {
+        Times(Histogram::new(2).expect("two digits are allowed"))
+    }
+
     pub(crate) fn record(&mut self, time: Duration) {
         self.record_ns(time.as_nanos() as u64);
     }

@@ -11,13 +11,36 @@ use crate::options::Options;
 /// The body of a `main` that has no wishes.
 const ON_DEFAULT_RUNTIME: &str = "$mungo::__private::run_main(move || -> $output $body)";
 
-/// The body of a test, and of a `main` with options.
+/// The body of a `main` with options.
 const ON_OWN_RUNTIME: &str = r#"
     $mungo::__private::run_on(
         $mungo::Runtime::builder()
             $options
             .build(),
         move || -> $output $body
+    )
+"#;
+
+/// The body of a test.
+const AS_TEST: &str = r#"
+    $mungo::__private::run_test(
+        $mungo::Runtime::builder()
+            $options
+            .build(),
+        $mungo::__private::TestOptions::new()
+            $test_options,
+        move || -> $output $body
+    )
+"#;
+
+/// The body of a test that runs under a policy by its name, or with several seeds.
+const AS_SEEDED_TEST: &str = r#"
+    $mungo::__private::run_seeds(
+        || $mungo::Runtime::builder()
+            $options,
+        $mungo::__private::TestOptions::new()
+            $test_options,
+        || -> $output $body
     )
 "#;
 
@@ -44,7 +67,7 @@ impl fmt::Display for Kind {
 /// wrong options it is expanded without them, with a wrong signature it is empty.
 pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Vec::new();
-    let options = Options::parse(args, &mut errors);
+    let options = Options::parse(kind, args, &mut errors);
     let expanded = match Function::parse(kind, item.clone()) {
         Ok(function) => assemble(kind, &options, function),
         Err(Rejected::NotAFunction(error)) => {
@@ -70,13 +93,16 @@ fn assemble(kind: Kind, options: &Options, function: Function) -> TokenStream {
     let output = Some(&function.output).filter(|output| !output.is_empty());
     let template = match kind {
         Kind::Main if options.builder_calls.is_empty() => ON_DEFAULT_RUNTIME,
-        Kind::Main | Kind::Test => ON_OWN_RUNTIME,
+        Kind::Main => ON_OWN_RUNTIME,
+        Kind::Test if options.is_seeded => AS_SEEDED_TEST,
+        Kind::Test => AS_TEST,
     };
     let statement = fill_in(
         template,
         &[
             ("mungo", path),
             ("options", &options.builder_calls),
+            ("test_options", &options.test_calls),
             ("output", output.unwrap_or(&unit)),
             ("body", &[function.body.clone().into()]),
         ],

@@ -2,7 +2,7 @@
 //!
 //! Use them through the `mungo` crate, which re-exports both under its feature `macros`.
 //!
-//! Both take the same options, each of which becomes one call on the runtime's builder:
+//! Both take these options, each of which becomes one call on the runtime's builder:
 //!
 //! | option | value | builder call |
 //! |---|---|---|
@@ -11,9 +11,17 @@
 //! | `max_threads` | the most OS threads that the runtime may start | `.max_threads(value)` |
 //! | `time_slice` | how long a goroutine runs before it is preempted | `.time_slice(value)` |
 //! | `scheduler` | the scheduling policy | `.scheduler(value)` |
+//! | `deadlock_warning` | after how long a standstill is warned of; a test fails | `.deadlock_warning(value)` |
 //! | `crate` | the path of the mungo crate, where it is not `::mungo` | none |
 //!
-//! A value is any expression; its type is the builder's business.
+//! A value is any expression; its type is the builder's business. A test has these options more:
+//!
+//! | option | value |
+//! |---|---|
+//! | `timeout` | a `Duration`, after which the test fails; 60 s unless said, `Duration::ZERO` for no limit |
+//! | `detached_panics` | `"fail"` (unless said) or `"ignore"`: what a panic of a goroutine without a handle does |
+//! | `policy` | the name of a scheduling policy, with options: `"chaos"`, `"priority:age=5ms"` |
+//! | `seeds` | how often to run the test, each time with another seed for the policy, which is `"chaos"` unless said |
 //!
 //! # How it is built
 //!
@@ -117,7 +125,48 @@ pub fn main(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> pro
 /// }
 /// ```
 ///
-/// The options are those of [`macro@main`], and so are the errors; a second `#[test]` beside this
+/// # What fails a test
+///
+/// * *A panic* of the body, or of a goroutine that was detached: its handle was dropped, and it panicked before the
+///   body ended, or could run when the body ended and panicked within a second. `detached_panics = "ignore"` lets it
+///   pass.
+/// * *A deadlock*: no goroutine of the test can run, no timer is set, no socket is waited for, and nothing has woken
+///   a goroutine for 10 s. `deadlock_warning = Duration::from_secs(30)` allows more time, for tests that wait for
+///   threads of other kinds; zero switches the check off.
+/// * *Its time limit*, 60 s: `timeout = Duration::from_secs(5)` sets another one, `Duration::ZERO` none.
+///
+/// The last two print all goroutines of the test with their stacks. Nothing can end the goroutines themselves: they
+/// stay behind, with the runtime's threads, and the tests that follow run.
+///
+/// ```ignore
+/// #[mungo::test(timeout = Duration::from_secs(5), detached_panics = "ignore")]
+/// fn the_server_survives_a_panic() {
+///     // ...
+/// }
+/// ```
+///
+/// # Many orders of events
+///
+/// A race shows up when its goroutines happen to run in the wrong order. `seeds` runs the test again and again under a
+/// policy that makes its decisions by chance, with the seeds 0, 1, 2 and so on, each on a runtime of its own:
+///
+/// ```ignore
+/// #[mungo::test(policy = "chaos", seeds = 100)]
+/// fn transfers_keep_the_sum() {
+///     // ...
+/// }
+/// ```
+///
+/// The first failure ends the test, and a line on stderr names its seed; `MUNGO_TEST_SEED=17 cargo test` runs the tests
+/// that have seeds with that one alone. With `procs = 1` a seed stands for one order of events.
+///
+/// # Output
+///
+/// What goroutines print is captured as a thread's output is, on Linux, in programs that are not stripped, and with
+/// versions of Rust that this version of mungo knows (1.95). Elsewhere it is not captured, nor is ever what a thread
+/// prints that a goroutine started; `cargo nextest`, which runs each test in a process of its own, captures all.
+///
+/// The other options are those of [`macro@main`], and so are the errors; a second `#[test]` beside this
 /// one is an error too, since the test would run twice.
 #[cfg(not(test))]
 #[proc_macro_attribute]

@@ -3,30 +3,64 @@
 use tokens::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
 
 use crate::error::Error;
+use crate::expand::Kind;
 
-/// The option that names the path of the mungo crate. All others are methods of the builder.
+/// The option that names the path of the mungo crate.
 const CRATE: &str = "crate";
 
+/// The option whose value is one of [`ON_DETACHED_PANIC`].
+const DETACHED_PANICS: &str = "detached_panics";
+const ON_DETACHED_PANIC: [&str; 2] = ["\"fail\"", "\"ignore\""];
+
+/// What an option becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// A call on the runtime's builder.
+    Runtime,
+    /// A call on the options of a test.
+    Test,
+    /// The path of everything else.
+    Crate,
+}
+
+/// The options with which a test runs several times, or under a policy that is known by its name.
+const SEEDED: [&str; 2] = ["policy", "seeds"];
+
 /// Every option, with an example for the message that says how it is written.
-const KNOWN: [(&str, &str); 6] = [
-    ("procs", "procs = 4"),
-    ("stack_size", "stack_size = 65536"),
-    ("max_threads", "max_threads = 100"),
-    ("time_slice", "time_slice = Duration::from_millis(10)"),
-    ("scheduler", "scheduler = MyPolicy::new()"),
-    (CRATE, "crate = some::path"),
+const KNOWN: [(&str, For, &str); 11] = [
+    ("procs", For::Runtime, "procs = 4"),
+    ("stack_size", For::Runtime, "stack_size = 65536"),
+    ("max_threads", For::Runtime, "max_threads = 100"),
+    ("time_slice", For::Runtime, "time_slice = Duration::from_millis(10)"),
+    ("scheduler", For::Runtime, "scheduler = MyPolicy::new()"),
+    ("deadlock_warning", For::Runtime, "deadlock_warning = Duration::from_secs(10)"),
+    ("timeout", For::Test, "timeout = Duration::from_secs(60)"),
+    (DETACHED_PANICS, For::Test, "detached_panics = \"ignore\""),
+    ("policy", For::Test, "policy = \"chaos\""),
+    ("seeds", For::Test, "seeds = 100"),
+    (CRATE, For::Crate, "crate = some::path"),
 ];
 
 /// What the same thing is called elsewhere, where the spelling alone would lead to a wrong
 /// suggestion.
-const OTHER_NAMES: [(&str, &str); 4] =
-    [("worker_threads", "procs"), ("gomaxprocs", "procs"), ("flavor", "scheduler"), ("policy", "scheduler")];
+const OTHER_NAMES: [(&str, &str); 6] = [
+    ("worker_threads", "procs"),
+    ("gomaxprocs", "procs"),
+    ("flavor", "scheduler"),
+    ("time_limit", "timeout"),
+    ("limit", "timeout"),
+    ("panics", DETACHED_PANICS),
+];
 
 /// The options that were given, ready to be put into the expansion.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// `.name(value)` for each option, in the user's order. Empty: the default runtime will do.
     pub(crate) builder_calls: Vec<TokenTree>,
+    /// The same for the options of a test.
+    pub(crate) test_calls: Vec<TokenTree>,
+    /// Whether one of [`SEEDED`] is among them: then the body may run several times.
+    pub(crate) is_seeded: bool,
     /// The value of `crate = …`.
     pub(crate) crate_path: Option<Vec<TokenTree>>,
 }
@@ -34,25 +68,29 @@ pub(crate) struct Options {
 impl Options {
     /// Reads the arguments. An option that is wrong is left out and adds to `errors`; the others
     /// still count.
-    pub(crate) fn parse(args: TokenStream, errors: &mut Vec<Error>) -> Self {
+    pub(crate) fn parse(kind: Kind, args: TokenStream, errors: &mut Vec<Error>) -> Self {
         let mut options = Options::default();
         let mut seen = Vec::new();
         for argument in split_at_commas(args) {
-            if let Err(error) = options.add(&argument, &mut seen) {
+            if let Err(error) = options.add(kind, &argument, &mut seen) {
                 errors.push(error);
             }
         }
         options
     }
 
-    fn add(&mut self, argument: &[TokenTree], seen: &mut Vec<String>) -> Result<(), Error> {
+    fn add(&mut self, kind: Kind, argument: &[TokenTree], seen: &mut Vec<String>) -> Result<(), Error> {
         let [TokenTree::Ident(name), rest @ ..] = argument else {
             return Err(Error::over(argument, "expected an option, written as `name = value`"));
         };
         let text = name.to_string();
-        let Some((_, example)) = KNOWN.iter().find(|(known, _)| *known == text) else {
-            return Err(Error::at(name.span(), unknown(&text)));
+        let Some((_, goal, example)) = KNOWN.iter().find(|(known, ..)| *known == text) else {
+            return Err(Error::at(name.span(), unknown(kind, &text)));
         };
+        if !fits(kind, *goal) {
+            let message = format!("option `{text}` is for `#[mungo::test]`, not for {kind}");
+            return Err(Error::at(name.span(), message));
+        }
         let value = match rest {
             [TokenTree::Punct(equals), value @ ..] if is_assignment(equals, value) => value,
             _ => &[],
@@ -64,11 +102,19 @@ impl Options {
             return Err(Error::at(name.span(), format!("option `{text}` is given twice")));
         }
         seen.push(text.clone());
-        if text == CRATE {
-            check_path(value)?;
-            self.crate_path = Some(value.to_vec());
-        } else {
-            self.builder_calls.extend(builder_call(name, value));
+        match goal {
+            For::Runtime => self.builder_calls.extend(builder_call(name, value)),
+            For::Test => {
+                if text == DETACHED_PANICS {
+                    check_word(&text, value, &ON_DETACHED_PANIC)?;
+                }
+                self.is_seeded |= SEEDED.contains(&text.as_str());
+                self.test_calls.extend(builder_call(name, value));
+            }
+            For::Crate => {
+                check_path(value)?;
+                self.crate_path = Some(value.to_vec());
+            }
         }
         Ok(())
     }
@@ -114,6 +160,20 @@ fn check_path(value: &[TokenTree]) -> Result<(), Error> {
     }
 }
 
+/// One of these string literals.
+fn check_word(name: &str, value: &[TokenTree], words: &[&str]) -> Result<(), Error> {
+    let word: String = value.iter().map(ToString::to_string).collect();
+    match words.contains(&word.as_str()) {
+        true => Ok(()),
+        false => Err(Error::over(value, format!("option `{name}` takes {}", words.join(" or ")))),
+    }
+}
+
+/// Whether the attribute has options of this kind.
+fn fits(kind: Kind, goal: For) -> bool {
+    goal != For::Test || kind == Kind::Test
+}
+
 /// Cuts at the commas that stand between arguments. One more comma after the last argument is fine.
 ///
 /// Brackets of all kinds arrive as one token, except for `<…>`, whose commas belong to the
@@ -155,13 +215,16 @@ fn split_at_commas(args: TokenStream) -> Vec<Vec<TokenTree>> {
 }
 
 /// The message for an option that does not exist. It names the one that was probably meant.
-fn unknown(name: &str) -> String {
-    let by_other_name = OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, known)| *known);
+fn unknown(kind: Kind, name: &str) -> String {
+    let known: Vec<&str> =
+        KNOWN.iter().filter(|(_, goal, _)| fits(kind, *goal)).map(|(known, ..)| *known).collect();
+    let by_other_name = OTHER_NAMES.iter().find(|(other, meant)| *other == name && known.contains(meant));
+    let by_other_name = by_other_name.map(|(_, meant)| *meant);
     // A part of the right name (`stack`) is nearer than a stranger of the same length.
     let distance = |known: &str| (!known.contains(name), edit_distance(name, known));
-    let by_spelling = || KNOWN.iter().map(|(known, _)| *known).min_by_key(|known| distance(known));
+    let by_spelling = || known.iter().copied().min_by_key(|known| distance(known));
     let meant = by_other_name.or_else(by_spelling).expect("there are options");
-    let all = KNOWN.map(|(known, _)| format!("`{known}`")).join(", ");
+    let all = known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
     format!("unknown option `{name}`, did you mean `{meant}`? The options are {all}")
 }
 
@@ -184,6 +247,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{edit_distance, split_at_commas, unknown};
+    use crate::expand::Kind;
 
     #[test]
     fn distance_counts_edits() {
@@ -207,11 +271,28 @@ mod tests {
             ("slice", "time_slice"),
             ("sched", "scheduler"),
             ("worker_threads", "procs"),
-            ("policy", "scheduler"),
             ("krate", "crate"),
+            ("deadlock", "deadlock_warning"),
+            ("deadline_warning", "deadlock_warning"),
         ] {
-            let message = unknown(written);
+            for kind in [Kind::Main, Kind::Test] {
+                let message = unknown(kind, written);
+                assert!(message.contains(&format!("did you mean `{meant}`?")), "{written}: {message}");
+            }
+        }
+        for (written, meant) in [
+            ("timeot", "timeout"),
+            ("time_out", "timeout"),
+            ("time_limit", "timeout"),
+            ("detached_panic", "detached_panics"),
+            ("panics", "detached_panics"),
+            ("seed", "seeds"),
+            ("polcy", "policy"),
+        ] {
+            let message = unknown(Kind::Test, written);
             assert!(message.contains(&format!("did you mean `{meant}`?")), "{written}: {message}");
+            let message = unknown(Kind::Main, written);
+            assert!(!message.contains(meant), "not an option of main: {message}");
         }
     }
 

@@ -111,13 +111,58 @@ fn a_test_always_has_its_own_runtime() {
         "",
         "#[should_panic] #[ignore] fn t() { boom() }",
         r#"#[::core::prelude::v1::test] #[should_panic] #[ignore] fn t() {
-            ::mungo::__private::run_on(
+            ::mungo::__private::run_test(
                 ::mungo::Runtime::builder()
                 .build(),
+                ::mungo::__private::TestOptions::new(),
                 move || -> () { boom() }
             )
         }"#,
     );
+}
+
+#[test]
+fn options_of_a_test_are_apart_from_the_runtimes() {
+    assert_expands(
+        Kind::Test,
+        "timeout = SECOND * 5, procs = 1, detached_panics = \"ignore\", deadlock_warning = SECOND",
+        "fn t() {}",
+        r#"#[::core::prelude::v1::test] fn t() {
+            ::mungo::__private::run_test(
+                ::mungo::Runtime::builder()
+                .procs(1)
+                .deadlock_warning(SECOND)
+                .build(),
+                ::mungo::__private::TestOptions::new()
+                .timeout(SECOND * 5)
+                .detached_panics("ignore"),
+                move || -> () {}
+            )
+        }"#,
+    );
+}
+
+#[test]
+fn wrong_options_of_a_test_are_rejected_where_they_stand() {
+    for (args, message, from, to) in [
+        ("timeot = FIVE", "unknown option `timeot`, did you mean `timeout`?", "timeot", "timeot"),
+        (
+            "timeout",
+            "option `timeout` needs a value: `timeout = Duration::from_secs(60)`",
+            "timeout",
+            "timeout",
+        ),
+        ("timeout = A, timeout = B", "option `timeout` is given twice", "timeout", "timeout"),
+        ("detached_panics = \"no\"", "option `detached_panics` takes", "\"no\"", "\"no\""),
+        ("detached_panics = ignore", "option `detached_panics` takes", "ignore", "ignore"),
+    ] {
+        assert_error(Kind::Test, args, "fn t() {}", message, from, to);
+    }
+    for args in ["timeout = FIVE", "detached_panics = \"ignore\""] {
+        let name = args.split(' ').next().unwrap();
+        let message = format!("option `{name}` is for `#[mungo::test]`, not for `#[mungo::main]`");
+        assert_error(Kind::Main, args, "fn main() {}", &message, name, name);
+    }
 }
 
 #[test]

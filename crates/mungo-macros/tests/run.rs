@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// As much of the `mungo` crate as the macros know, with the bounds that they need.
 mod stand_in {
@@ -60,6 +61,8 @@ mod stand_in {
     }
 
     pub(crate) mod __private {
+        use std::time::Duration;
+
         pub(crate) fn run_main<R>(f: impl FnOnce() -> R + Send + 'static) -> R {
             super::note("run_main");
             f()
@@ -74,6 +77,53 @@ mod stand_in {
             }
             super::note("run");
             f()
+        }
+
+        #[derive(Debug)]
+        pub(crate) struct TestOptions;
+
+        impl TestOptions {
+            pub(crate) fn new() -> Self {
+                super::note("test options");
+                TestOptions
+            }
+
+            pub(crate) fn timeout(self, timeout: Duration) -> Self {
+                super::note(format_args!("timeout {timeout:?}"));
+                self
+            }
+
+            pub(crate) fn policy(self, policy: &str) -> Self {
+                super::note(format_args!("policy {policy}"));
+                self
+            }
+
+            pub(crate) fn seeds(self, seeds: u64) -> Self {
+                super::note(format_args!("seeds {seeds}"));
+                self
+            }
+
+            pub(crate) fn detached_panics(self, what: &str) -> Self {
+                super::note(format_args!("detached panics {what}"));
+                self
+            }
+        }
+
+        pub(crate) fn run_seeds<R: 'static>(
+            builder: impl Fn() -> super::Builder,
+            _: TestOptions,
+            f: impl Fn() -> R + Copy + Send + 'static,
+        ) -> R {
+            run_on(builder().build(), f);
+            run_on(builder().build(), f)
+        }
+
+        pub(crate) fn run_test<R: 'static, E: std::fmt::Display>(
+            runtime: Result<super::Runtime, E>,
+            _: TestOptions,
+            f: impl FnOnce() -> R + Send + 'static,
+        ) -> R {
+            run_on(runtime, f)
         }
     }
 }
@@ -156,7 +206,13 @@ fn a_runtime_that_does_not_start_panics() {}
 
 #[mungo_macros::test(crate = stand_in)]
 fn a_test_builds_a_runtime() {
-    assert_eq!(take_calls(), ["builder", "build", "run"]);
+    assert_eq!(take_calls(), ["builder", "build", "test options", "run"]);
+}
+
+#[mungo_macros::test(crate = stand_in, timeout = Duration::from_secs(5), procs = 2, detached_panics = "ignore")]
+fn options_of_a_test_reach_it() {
+    let test = ["test options", "timeout 5s", "detached panics ignore", "run"];
+    assert_eq!(take_calls(), [&["builder", "procs 2", "build"][..], &test[..]].concat());
 }
 
 #[mungo_macros::test(crate = stand_in)]
@@ -204,4 +260,18 @@ fn functions_that_macros_write_work() {
     assert_eq!(take_calls(), ["builder", "procs 3", "build", "run"]);
     assert_eq!(by_item(), 5);
     assert_eq!(take_calls(), ["run_main"]);
+}
+
+#[mungo_macros::test(crate = stand_in, procs = 2, policy = "chaos", seeds = 2)]
+fn seeds_run_the_body_again() {
+    let calls = take_calls();
+    match calls.first().map(String::as_str) {
+        Some("test options") => {
+            assert_eq!(
+                calls,
+                ["test options", "policy chaos", "seeds 2", "builder", "procs 2", "build", "run"]
+            );
+        }
+        _ => assert_eq!(calls, ["builder", "procs 2", "build", "run"]),
+    }
 }

@@ -4,7 +4,7 @@
 //! jemalloc, snmalloc) each goroutine is therefore a thread: it would make a heap for each, and lose or rebuild it when
 //! the goroutine ends. [`OnThread`] makes it see the OS threads instead.
 //!
-//! glibc's malloc, Rust's default on Linux, needs no wrapper: mungo lets its cache survive with the goroutine's stack.
+//! glibc's malloc, Rust's default on Linux, needs no wrapper: goroutines use the cache of the thread that they run on.
 //!
 //! ```
 //! use mungo::alloc::OnThread;
@@ -17,7 +17,9 @@
 //! assert_eq!(words.join().unwrap().len(), 4);
 //! ```
 
-use crate::sched::m::M;
+use crate::sched::run::current;
+use crate::sched::run::g::G;
+use crate::sched::run::m::M;
 use crate::stack::tls;
 use std::alloc::{GlobalAlloc, Layout};
 use std::marker::PhantomData;
@@ -54,36 +56,40 @@ impl<A> OnThread<A> {
         OnThread(allocator)
     }
 
-    /// The wrapped allocator, for its own functions. Those that are about "this thread" see the goroutine.
+    /// Returns the wrapped allocator, for its own functions. Those that are about "this thread" see the goroutine.
     pub const fn get_ref(&self) -> &A {
         &self.0
     }
 }
 
-/// This thread is on its own thread-locals; back on the goroutine's when dropped.
+/// Keeps this thread on its own thread-locals while it lives; its drop goes back to the goroutine's.
 ///
 /// While it lives, the thread runs `A` and nothing else: there is no current goroutine, so nothing can park or yield,
-/// and a preemption signal finds a plain thread and leaves it alone. `in_runtime` keeps the P in place as well.
+/// and a preemption signal finds a plain thread and leaves it alone. The goroutine is in the runtime: it keeps its P.
 struct OwnTls<'a> {
-    m: &'a M,
+    /// The goroutine that the thread-locals are of; `None` after its end.
+    g: Option<&'a G>,
     goroutines: usize,
-    /// It speaks of the thread that made it.
+    /// Is about the thread that made it.
     _not_send: PhantomData<*const ()>,
 }
 
 impl OwnTls<'_> {
-    /// `None` if the thread is on its own thread-locals already: a plain thread, the scheduler between two
-    /// goroutines, `A` calling itself through the global allocator, shared thread-locals.
+    /// Moves this thread to its own thread-locals. Returns `None` if it is on them already: a plain thread, the
+    /// scheduler between two goroutines, `A` calling itself through the global allocator, shared thread-locals.
     #[inline(always)]
     fn enter() -> Option<OwnTls<'static>> {
+        tls::loader()?;
+        // This comes first, because outside of the runtime the goroutine may be interrupted, and go on elsewhere.
+        let g = current::g();
+        g.inspect(|g| g.enter_runtime());
         // SAFETY: an M moved this thread to the block; it lives at least until the thread has left the block.
         let m = unsafe { tls::loader()?.cast::<M>().as_ref() };
-        m.enter_runtime();
         let goroutines = tls::thread_pointer();
         // SAFETY: the block of this very thread. Nothing between here and `drop` remembers the other one's addresses:
         // see `alloc`.
         unsafe { tls::set_thread_pointer(m.own_tp()) };
-        Some(OwnTls { m, goroutines, _not_send: PhantomData })
+        Some(OwnTls { g, goroutines, _not_send: PhantomData })
     }
 }
 
@@ -92,7 +98,7 @@ impl Drop for OwnTls<'_> {
     fn drop(&mut self) {
         // SAFETY: the block that `enter` found loaded. `M::loaded_tp` has said so all the time.
         unsafe { tls::set_thread_pointer(self.goroutines) };
-        self.m.leave_runtime();
+        self.g.inspect(|g| g.leave_runtime());
     }
 }
 

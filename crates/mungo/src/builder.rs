@@ -1,86 +1,65 @@
-//! How a runtime is configured: by code, by the environment, by the machine.
+//! A runtime's settings, by code.
 
-use crate::cpus::{Decision, QuotaWatch};
-use crate::policy::Policy;
-use crate::runtime::Runtime;
-use crate::sched::shared::MAX_PROCS;
-use crate::stack::slab::Class;
-use std::io;
+use crate::policies::Policy;
+use crate::sched::config::Settings;
 use std::time::Duration;
 
-const DEFAULT_MAX_THREADS: u32 = 10_000;
-const DEFAULT_TIME_SLICE: Duration = Duration::from_millis(10);
-const DEFAULT_POLICY_WATCHDOG: Duration = Duration::from_secs(5);
-
-/// What the runtime was made with.
-#[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) procs: usize,
-    /// How the default number of Ps came about.
-    pub(crate) decision: Decision,
-    /// It was given by code or by `MUNGO_PROCS`: the quota does not change it.
-    pub(crate) procs_by_hand: bool,
-    pub(crate) stack_class: Class,
-    pub(crate) max_threads: u32,
-    pub(crate) time_slice_ns: u64,
-    /// The policy to start with; `None`: the one that is built in.
-    pub(crate) policy: Option<Policy>,
-    /// So long a policy may leave a goroutine waiting while others are served.
-    pub(crate) policy_watchdog_ns: u64,
-    /// Interrupt goroutines that do not call the runtime.
-    pub(crate) async_preempt: bool,
-}
-
-/// Makes a [`Runtime`] to measure.
+/// Builds a [`Runtime`](crate::Runtime) with custom settings.
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().procs(2).build()?;
 /// assert_eq!(runtime.run(|| mungo::procs()), 2);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+#[doc = include_str!("environment.md")]
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `build`"]
-pub struct RuntimeBuilder {
-    procs: Option<usize>,
-    stack_size: Option<usize>,
-    max_threads: Option<usize>,
-    time_slice: Option<Duration>,
-    policy: Option<Policy>,
-    policy_watchdog: Option<Duration>,
-}
+pub struct RuntimeBuilder(pub(crate) Settings);
 
 impl RuntimeBuilder {
-    /// How many goroutines may run at the same time. Default: `MUNGO_PROCS`, else what the machine, the affinity
+    /// Sets how many goroutines may run at the same time. Default: `MUNGO_PROCS`, else what the machine, the affinity
     /// mask and the CPU quota of the cgroup allow, re-read while running.
     pub fn procs(mut self, n: usize) -> Self {
-        self.procs = Some(n);
+        self.0.procs = Some(n);
         self
     }
 
-    /// The least stack that a goroutine gets, in bytes, unless it asks for another size. Only pages that were touched
-    /// cost memory. Default: 256 KiB less guard page and thread-locals.
+    /// Sets the least stack that a goroutine gets, in bytes, unless it asks for another size. Only pages that were
+    /// touched cost memory. Default: `MUNGO_STACK_SIZE`, else 256 KiB less guard page and
+    /// thread-locals, and at least 192 KiB.
     pub fn stack_size(mut self, bytes: usize) -> Self {
-        self.stack_size = Some(bytes);
+        self.0.stack_size = Some(bytes);
         self
     }
 
-    /// The most threads that the runtime starts for goroutines. Default: 10,000.
+    /// Sets the most threads on which goroutines begin. Default: `MUNGO_MAX_THREADS`, else 10,000.
     ///
-    /// A goroutine that blocks its thread keeps it, and so does one that was interrupted while it computed. When there
-    /// are no more threads, goroutines that have not begun wait until one of those ends or calls the runtime. A thread
-    /// whose goroutine waits for something while it is [locked](crate::lock_os_thread) to it does not count.
+    /// A goroutine that blocks its thread keeps it, and so may one that was interrupted while it computed. When as many
+    /// threads are in use as this allows:
+    /// * a goroutine that has begun is given a thread all the same, beyond the cap: it may be what the others wait for;
+    /// * one that has not begun waits until a thread is free;
+    /// * if nothing has moved for 100 ms, the one that was spawned last begins beyond the cap, in case that the others
+    ///   wait for it. The more often that happens, the longer the pause becomes.
+    ///
+    /// So the cap bounds the threads of a program whose goroutines block and come back, and no program stands still
+    /// because of it. A line on stderr says once that it was reached, and where most of those that block were spawned.
+    ///
+    /// The runtime has three threads of its own, and keeps one more asleep as a spare; they do not count, nor does a
+    /// thread whose goroutine waits for something while it is [locked](crate::lock_os_thread) to it. With a
+    /// [policy](Self::scheduler) of the program all goroutines count as begun.
     pub fn max_threads(mut self, n: usize) -> Self {
-        self.max_threads = Some(n);
+        self.0.max_threads = Some(n);
         self
     }
 
-    /// How long a goroutine may run while others wait. Default: 10 ms.
+    /// Sets how long a goroutine may run while others wait. Default: `MUNGO_TIME_SLICE`, else 10 ms.
     pub fn time_slice(mut self, slice: Duration) -> Self {
-        self.time_slice = Some(slice);
+        self.0.time_slice = Some(slice);
         self
     }
 
-    /// The policy that decides which goroutine runs next. Default: `MUNGO_SCHEDULER`, else the one that is built in.
+    /// Sets the policy that decides which goroutine runs next. Default: `MUNGO_SCHEDULER`, else the built-in one.
     ///
     /// ```
     /// use mungo::policy::PriorityLevels;
@@ -90,82 +69,67 @@ impl RuntimeBuilder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn scheduler(mut self, policy: impl Into<Policy>) -> Self {
-        self.policy = Some(policy.into());
+        self.0.policy = Some(policy.into());
         self
     }
 
-    /// So long a policy may leave a goroutine waiting while others are served, or Ps are idle; then the built-in one
-    /// replaces it. Default: 5 s.
+    /// Sets for how long a policy may leave a goroutine waiting while others are served or Ps are idle. After that
+    /// time the built-in policy replaces it. Default: `MUNGO_POLICY_WATCHDOG`, else 5 s.
     pub fn policy_watchdog(mut self, limit: Duration) -> Self {
-        self.policy_watchdog = Some(limit);
+        self.0.policy_watchdog = Some(limit);
         self
     }
 
-    /// Starts the runtime.
+    /// Lets the runtime start where goroutines cannot have thread-locals of their own (musl, a static executable,
+    /// another processor than x86-64, a kernel without `fsgsbase`, valgrind). There, without this call,
+    /// [`build`](Self::build) is an error. Where own thread-locals are possible it changes nothing.
+    /// [`Info`](crate::Info) tells which they are.
     ///
-    /// # Errors
-    /// `InvalidInput` for settings that make no sense, named in the message; else what the system refused: memory
-    /// for stacks, the first two threads.
-    pub fn build(self) -> io::Result<Runtime> {
-        let (config, quota) = self.config()?;
-        Runtime::start(config, quota)
+    /// `MUNGO_DEBUG=owntls=0` in the environment makes goroutines share thread-locals on any platform.
+    ///
+    /// # Safety
+    /// In no code that runs on goroutines of this runtime, libraries included, does a reference to a thread-local
+    /// (`thread_local!`, `errno`), a `RefCell` borrow of one, or anything else that must stay on its thread, live
+    /// across a call that may suspend the goroutine: a channel, a lock, a sleep, I/O of this crate,
+    /// [`yield_now`](crate::yield_now). After such a call the goroutine may be on another thread: the reference is to
+    /// another thread's value then, in use there at the same time. Nor may the compiler have kept the address of a
+    /// thread-local over such a call, which it may do in any function that uses one before and after it: have separate
+    /// functions for that, not inlined.
+    pub unsafe fn allow_shared_thread_locals(mut self) -> Self {
+        self.0.allow_shared_tls = true;
+        self
     }
 
-    fn config(self) -> io::Result<(Config, Option<QuotaWatch>)> {
-        let watch = QuotaWatch::new();
-        let decision = watch.decision();
-        let by_hand = match self.procs {
-            Some(n) => Some(n),
-            None => procs_from_environment()?,
-        };
-        let procs = by_hand.unwrap_or(decision.procs.min(MAX_PROCS));
-        let max_threads = self.max_threads.unwrap_or(DEFAULT_MAX_THREADS as usize);
-        if procs == 0 || procs > MAX_PROCS {
-            return invalid(format!("procs is {procs}: it must be from 1 to {MAX_PROCS}"));
-        }
-        if max_threads < procs || max_threads > u32::MAX as usize {
-            return invalid(format!(
-                "max_threads is {max_threads}: it must be at least procs, which is {procs}"
-            ));
-        }
-        let slice = self.time_slice.unwrap_or(DEFAULT_TIME_SLICE);
-        if slice < Duration::from_micros(100) || slice > Duration::from_secs(3600) {
-            return invalid(format!("time_slice is {slice:?}: it must be from 100 µs to an hour"));
-        }
-        let watchdog = self.policy_watchdog.unwrap_or(DEFAULT_POLICY_WATCHDOG);
-        if watchdog < Duration::from_millis(20) {
-            return invalid(format!("policy_watchdog is {watchdog:?}: it must be at least 20 ms"));
-        }
-        let policy = match self.policy {
-            Some(policy) => Some(policy),
-            None => crate::policy::from_environment()?,
-        };
-        let config = Config {
-            policy,
-            policy_watchdog_ns: u64::try_from(watchdog.as_nanos()).unwrap_or(u64::MAX),
-            procs,
-            decision,
-            procs_by_hand: by_hand.is_some(),
-            stack_class: self.stack_size.map_or(Ok(Class::DEFAULT), Class::for_stack)?,
-            max_threads: max_threads as u32,
-            time_slice_ns: slice.as_nanos() as u64,
-            async_preempt: crate::debug_env::get().async_preempt,
-        };
-        let quota = by_hand.is_none().then_some(watch);
-        Ok((config, quota))
+    /// Keeps room in each goroutine for the *static* thread-locals of libraries that are loaded later, by `dlopen`,
+    /// once goroutines run. Default: `MUNGO_LATE_STATIC_TLS`, else no.
+    ///
+    /// Few libraries have static thread-locals (the model *initial-exec*: some allocators, OpenMP, drivers of graphics
+    /// cards), and those that the program is linked with need nothing. Without the room, loading one fails with the C
+    /// library's message, "cannot allocate memory in static TLS block", and a goroutine that waits needs one page of
+    /// memory instead of two. It is decided for the process, by its first runtime; [`build`](Self::build) is an error
+    /// if a later one asks for the room and it is gone. On aarch64 the room costs nothing and is always there.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().late_static_tls(true).build()?;
+    /// assert_eq!(runtime.run(|| 6 * 7), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn late_static_tls(mut self, keep: bool) -> Self {
+        self.0.late_static_tls = Some(keep);
+        self
     }
-}
 
-fn invalid<T>(why: String) -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
-}
-
-fn procs_from_environment() -> io::Result<Option<usize>> {
-    let Some(value) = std::env::var_os("MUNGO_PROCS") else { return Ok(None) };
-    let text = value.to_string_lossy();
-    match text.trim().parse() {
-        Ok(n) if (1..=MAX_PROCS).contains(&n) => Ok(Some(n)),
-        _ if text.trim().is_empty() => Ok(None),
-        _ => invalid(format!("MUNGO_PROCS is '{text}': it must be a number from 1 to {MAX_PROCS}")),
+    /// Sets after how long the runtime warns, once, of a deadlock that may be none. Zero: never. Default:
+    /// `MUNGO_DEADLOCK_WARNING`, else `MUNGO_DEBUG=deadlock=ms`, else 10 s.
+    ///
+    /// When all goroutines are asleep, a plain thread waits for one of them, and the process has no other threads, it
+    /// ends with a report. With other threads (of a signal handler, of rayon, of tokio), any of them might still wake a
+    /// goroutine; then this warning lists the goroutines and what they wait for, and the program goes on. The same
+    /// goroutines in the same waits are not listed again.
+    ///
+    /// A `#[mungo::test]` fails after this time.
+    pub fn deadlock_warning(mut self, after: Duration) -> Self {
+        self.0.deadlock_warning = Some(after);
+        self
     }
 }

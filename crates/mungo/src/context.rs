@@ -1,7 +1,7 @@
 //! Cancellation, deadlines and values that go with a piece of work: Go's `context`.
 //!
-//! A [`Context`] is passed down the call tree, by reference or as a clone. Whoever starts a part of the work that
-//! shall be stoppable derives a child; cancelling it cancels all that was derived from it, and nothing above.
+//! A [`Context`] is passed down the call tree, by reference or as a clone. A function that starts a part of the work
+//! that shall be stoppable derives a child; cancelling it cancels all that was derived from it, and nothing above.
 //!
 //! ```
 //! use mungo::chan::{bounded, select};
@@ -31,18 +31,19 @@
 //! - No goroutine stands behind a context: a cancelled node cancels its children, a deadline is an entry in a P's heap
 //!   of timers.
 //! - A child holds its parent, the parent knows its children weakly, and a child that is cancelled or dropped leaves
-//!   its
-//!   parent's list. So nothing is left of a context that nobody holds, whether or not it was cancelled.
-//! - [`done`](Context::done) is a channel on which nothing is sent; it is closed. It is made when it is first asked
-//!   for.
+//!   its parent's list. So nothing is left of a context without handles, whether or not it was cancelled.
+//! - [`done`](Context::done) is a channel on which nothing is sent; it is closed. It is made at the first call.
 //! - Cancelling and dropping walk the tree in a loop, not by recursion: it may be deep, and stacks are small.
 //!
 //! Rejected: cancelling when the [`Cancel`] is dropped, since `let (ctx, _) = …` would cancel at once; there is
 //! [`Cancel::on_drop`] for that.
 
+mod after_func;
+pub(crate) mod hook;
 mod node;
 mod wait;
 
+pub use after_func::{AfterFunc, after_func};
 pub use wait::{ContextRecvError, ContextSendError};
 
 use crate::chan::Receiver;
@@ -50,10 +51,10 @@ use node::Node;
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// Why a [`Context`] is done.
+/// The reason why a [`Context`] is done.
 ///
 /// ```
 /// use mungo::context::{Context, ContextError};
@@ -65,7 +66,7 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextError {
-    /// Somebody cancelled it, or a context that it was derived from.
+    /// It was cancelled, or a context that it was derived from was.
     Canceled,
     /// Its deadline has passed, or that of a context that it was derived from.
     DeadlineExceeded,
@@ -82,7 +83,30 @@ impl fmt::Display for ContextError {
 
 impl Error for ContextError {}
 
-/// Why a context was cancelled, in the words of who did it.
+impl From<ContextError> for std::io::Error {
+    /// Makes an error of kind [`TimedOut`](std::io::ErrorKind::TimedOut) or [`Other`](std::io::ErrorKind::Other), with
+    /// the reason inside.
+    ///
+    /// ```
+    /// use mungo::context::ContextError;
+    /// use std::io;
+    ///
+    /// let error = io::Error::from(ContextError::Canceled);
+    /// let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<ContextError>());
+    /// assert_eq!(reason, Some(&ContextError::Canceled));
+    /// assert_eq!(io::Error::from(ContextError::DeadlineExceeded).kind(), io::ErrorKind::TimedOut);
+    /// ```
+    fn from(why: ContextError) -> std::io::Error {
+        let kind = match why {
+            // WHY NOT `Interrupted`: `read_exact` and others try again after it.
+            ContextError::Canceled => std::io::ErrorKind::Other,
+            ContextError::DeadlineExceeded => std::io::ErrorKind::TimedOut,
+        };
+        std::io::Error::new(kind, why)
+    }
+}
+
+/// The reason why a context was cancelled, in the words of the caller that cancelled it.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// A signal to stop, a deadline, and values, for a piece of work and all its parts. See the [module](self).
@@ -128,7 +152,7 @@ pub struct CancelCause {
     node: Weak<Node>,
 }
 
-/// Cancels a [`Context`] when it is dropped.
+/// Cancels a [`Context`] when this guard is dropped.
 ///
 /// ```
 /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
@@ -143,7 +167,7 @@ pub struct CancelCause {
 pub struct CancelOnDrop(Cancel);
 
 impl Context {
-    /// The root: never cancelled, without a deadline and without values.
+    /// Returns the root: never cancelled, without a deadline and without values.
     ///
     /// ```
     /// let ctx = mungo::context::Context::background();
@@ -151,11 +175,11 @@ impl Context {
     /// ```
     #[must_use]
     pub fn background() -> Context {
-        static ROOT: crate::sync::OnceLock<Context> = crate::sync::OnceLock::new();
+        static ROOT: OnceLock<Context> = OnceLock::new();
         ROOT.get_or_init(|| Context { node: Node::root() }).clone()
     }
 
-    /// A child that can be cancelled.
+    /// Makes a child that can be cancelled.
     ///
     /// ```
     /// use mungo::context::Context;
@@ -173,7 +197,7 @@ impl Context {
         (Context { node }, cancel)
     }
 
-    /// A child that can be cancelled with a reason, which [`cause`](Self::cause) returns.
+    /// Makes a child that can be cancelled with a reason, which [`cause`](Self::cause) returns.
     ///
     /// ```
     /// use mungo::context::{Context, ContextError};
@@ -190,7 +214,7 @@ impl Context {
         (Context { node }, cancel)
     }
 
-    /// A child that is cancelled after `timeout`.
+    /// Makes a child that is cancelled after `timeout`.
     ///
     /// ```
     /// use mungo::context::{Context, ContextError};
@@ -211,7 +235,7 @@ impl Context {
         }
     }
 
-    /// A child that is cancelled at `deadline`, or at its parent's if that is earlier.
+    /// Makes a child that is cancelled at `deadline`, or at its parent's if that is earlier.
     ///
     /// ```
     /// use mungo::context::Context;
@@ -233,9 +257,14 @@ impl Context {
         (Context { node }, cancel)
     }
 
-    /// A child with a value, which is found by its type. It hides a value of the same type above.
+    /// Returns another handle that cancels this context.
+    pub(crate) fn cancel_handle(&self) -> Cancel {
+        Cancel { node: Arc::downgrade(&self.node) }
+    }
+
+    /// Makes a child with a value, which is found by its type. It hides a value of the same type above.
     ///
-    /// For what goes with a request, as an id or the user; not for parameters. Make a type for it.
+    /// This is for what goes with a request, as an id or the user; not for parameters. Make a type for it.
     ///
     /// ```
     /// struct RequestId(u64);
@@ -248,7 +277,7 @@ impl Context {
         Context { node: Node::with_value(&self.node, value) }
     }
 
-    /// The nearest value of this type.
+    /// Returns the nearest value of this type.
     ///
     /// ```
     /// let ctx = mungo::context::Context::background().with_value(1u8).with_value("x");
@@ -258,7 +287,7 @@ impl Context {
         self.node.chain().find_map(Node::value::<T>)
     }
 
-    /// The time when it will be cancelled, if not before.
+    /// Returns the time at which it will be cancelled, if not before.
     ///
     /// ```
     /// assert_eq!(mungo::context::Context::background().deadline(), None);
@@ -267,7 +296,7 @@ impl Context {
         self.node.chain().find_map(|node| node.deadline())
     }
 
-    /// A channel that is closed when the context is done: for `select!`, or to wait for it. No value ever comes.
+    /// Returns a channel that is closed when the context is done: for `select!`, or to wait for it. It has no values.
     ///
     /// ```
     /// use mungo::chan::select;
@@ -282,7 +311,7 @@ impl Context {
         self.node.source().done()
     }
 
-    /// Whether it was cancelled or its deadline has passed.
+    /// Returns whether it was cancelled or its deadline has passed.
     ///
     /// ```
     /// assert!(!mungo::context::Context::background().is_done());
@@ -291,7 +320,7 @@ impl Context {
         self.err().is_some()
     }
 
-    /// Why it is done; `None`: it is not.
+    /// Returns why it is done; `None`: it is not.
     ///
     /// ```
     /// use mungo::context::{Context, ContextError};
@@ -305,7 +334,7 @@ impl Context {
         self.node.source().err()
     }
 
-    /// As [`err`](Self::err), for `?` between two steps of the work.
+    /// Returns the same as [`err`](Self::err), as a `Result`, for `?` between two steps of the work.
     ///
     /// ```
     /// use mungo::context::{Context, ContextError};
@@ -322,12 +351,12 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Why it is done.
+    /// Returns why it is done.
     pub fn check(&self) -> Result<(), ContextError> {
         self.err().map_or(Ok(()), Err)
     }
 
-    /// Why it is done, in the words of who cancelled it, or else the same as [`err`](Self::err).
+    /// Returns why it is done, in the words of the caller that cancelled it, or else the same as [`err`](Self::err).
     ///
     /// ```
     /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
@@ -350,7 +379,7 @@ impl fmt::Debug for Context {
 }
 
 impl Cancel {
-    /// Cancels the context and all that were derived from it. The first to cancel counts.
+    /// Cancels the context and all that were derived from it. Only the first cancellation counts.
     ///
     /// ```
     /// let (ctx, cancel) = mungo::context::Context::background().with_cancel();
@@ -374,7 +403,7 @@ impl Cancel {
 }
 
 impl CancelCause {
-    /// Cancels the context and all that were derived from it, because of `cause`. The first to cancel counts.
+    /// Cancels the context and all that were derived from it, because of `cause`. Only the first cancellation counts.
     ///
     /// ```
     /// let (ctx, cancel) = mungo::context::Context::background().with_cancel_cause();
@@ -384,10 +413,18 @@ impl CancelCause {
     pub fn cancel(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) {
         cancel(&self.node, Some(Arc::from(cause.into())));
     }
+
+    /// As [`cancel`](Self::cancel). Returns `false` if the context was done before, or no handle of it is left.
+    pub(crate) fn cancel_if_alive(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> bool {
+        let Some(node) = self.node.upgrade() else { return false };
+        let was_alive = node.source().err().is_none();
+        drop(node.cancel(ContextError::Canceled, Some(Arc::from(cause.into()))));
+        was_alive
+    }
 }
 
 fn cancel(node: &Weak<Node>, cause: Option<Cause>) {
-    // If it is gone, nobody can ask.
+    // If the node is gone, no handle is left that could ask for the cause.
     if let Some(node) = node.upgrade() {
         drop(node.cancel(ContextError::Canceled, cause));
     }

@@ -1,37 +1,60 @@
-//! `MUNGO_DEBUG`: switches for those who look for a fault, as Go's `GODEBUG`.
+//! `MUNGO_DEBUG`: switches for the search for a fault, as Go's `GODEBUG`.
 //!
-//! A list of `key=value` with commas between; read once, before the first goroutine. What is not understood is named
-//! on stderr, once, and has no effect.
+//! The variable is a list of `key=value` with commas between; it is read once, before the first goroutine. A part that
+//! is not understood is named on stderr, once, and has no effect.
 //!
 //! | key        | value     | effect                                                                          |
 //! |------------|-----------|---------------------------------------------------------------------------------|
-//! | `asyncpreempt` | `0`, `1` | `0`: goroutines that do not call the runtime are not interrupted               |
-//! | `schedtrace` | ms     | a line about the scheduler on stderr every so many milliseconds; `0`: none      |
+//! | `asyncpreempt` | `inject`, `thread`, `0` | how goroutines that do not call the runtime are interrupted: by an
+//!   injected call where one is possible (the default, also `1`), by thread-switching, not at all |
+//! | `schedtrace` | ms     | a line about the scheduler on stderr each time that this many ms have passed; `0`: none |
 //! | `scheddetail` | `0`, `1` | `1`: with a line for each P, M and goroutine                                  |
+//! | `deadlock` | ms        | the age in ms at which a deadlock beside other threads is warned of; `0`: never |
 //! | `sigquit`  | `off`, `die`, `continue` | SIGQUIT: not touched; a dump on stderr, then death; a dump only  |
-//! | `owntls`   | `0`, `1`  | `0`: goroutines share the thread-locals of their thread, as on other platforms   |
+//! | `listen`   | path, or none | a Unix socket for `mungo top`, of mode 600; `%p` is the number of the process.
+//!   Without a path: `$XDG_RUNTIME_DIR/mungo/%p.sock`, or `/tmp/mungo-UID/%p.sock` |
+//! | `interpose` | `0`, `1` | `0`: functions of `mungo-interpose` leave waits to the kernel                     |
+//! | `owntls`   | `0`, `1`  | `0`: goroutines share their thread's thread-locals: unsound for some safe code   |
 
+use crate::sys::say::say;
 use std::sync::OnceLock;
 
-/// What `MUNGO_DEBUG` says.
+/// The settings that `MUNGO_DEBUG` holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DebugEnv {
     pub(crate) own_tls: bool,
-    pub(crate) async_preempt: bool,
-    /// 0: no lines.
+    /// Whether goroutines may wait in the functions of `mungo-interpose`.
+    pub(crate) interpose: bool,
+    pub(crate) async_preempt: AsyncPreempt,
+    /// Milliseconds between two lines about the scheduler; 0: no lines.
     pub(crate) schedtrace_ms: u32,
     pub(crate) sched_detail: bool,
     pub(crate) on_quit: OnQuit,
+    /// The path of the socket that says what the scheduler does; empty: the usual one; `None`: no socket.
+    pub(crate) listen: Option<String>,
+    /// Milliseconds until a deadlock beside other threads is warned of; `None`: what the builder says.
+    pub(crate) deadlock_warning_ms: Option<u32>,
 }
 
-/// What SIGQUIT does.
+/// How goroutines that do not call the runtime are interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AsyncPreempt {
+    /// They are not interrupted.
+    Off,
+    /// The thread stays with the goroutine, and another one gets the P.
+    Thread,
+    /// An injected call suspends the goroutine where one is possible, else as `Thread`.
+    Inject,
+}
+
+/// The effect of SIGQUIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnQuit {
-    /// What it does without us.
+    /// SIGQUIT does what it does without us.
     Nothing,
-    /// A dump, then the same.
+    /// A dump is printed, then SIGQUIT does what it does without us.
     Die,
-    /// A dump.
+    /// A dump is printed, and the process goes on.
     GoOn,
 }
 
@@ -39,22 +62,25 @@ impl Default for DebugEnv {
     fn default() -> Self {
         DebugEnv {
             own_tls: true,
-            async_preempt: true,
+            interpose: true,
+            async_preempt: AsyncPreempt::Inject,
             schedtrace_ms: 0,
             sched_detail: false,
             on_quit: OnQuit::Die,
+            listen: None,
+            deadlock_warning_ms: None,
         }
     }
 }
 
-/// The switches; reads the variable at the first call.
+/// Returns the switches; reads the variable at the first call.
 pub(crate) fn get() -> &'static DebugEnv {
     static ENV: OnceLock<DebugEnv> = OnceLock::new();
     ENV.get_or_init(|| {
         let Some(text) = std::env::var_os("MUNGO_DEBUG") else { return DebugEnv::default() };
         let (env, complaints) = parse(&text.to_string_lossy());
         for complaint in complaints {
-            eprintln!("mungo: MUNGO_DEBUG: {complaint}");
+            say!("mungo: MUNGO_DEBUG: {complaint}");
         }
         env
     })
@@ -66,9 +92,15 @@ fn parse(text: &str) -> (DebugEnv, Vec<String>) {
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (key, value) = item.split_once('=').map_or((item, ""), |(key, value)| (key.trim(), value.trim()));
         let understood = match key {
-            "asyncpreempt" => on_off(value).map(|on| env.async_preempt = on),
+            "asyncpreempt" => async_preempt(value).map(|how| env.async_preempt = how),
+            "interpose" => on_off(value).map(|on| env.interpose = on),
             "owntls" => on_off(value).map(|on| env.own_tls = on),
             "schedtrace" => milliseconds(value).map(|ms| env.schedtrace_ms = ms),
+            "deadlock" => milliseconds(value).map(|ms| env.deadlock_warning_ms = Some(ms)),
+            "listen" => {
+                env.listen = Some(value.to_owned());
+                Ok(())
+            }
             "scheddetail" => on_off(value).map(|on| env.sched_detail = on),
             "sigquit" => on_quit(value).map(|what| env.on_quit = what),
             _ => {
@@ -88,6 +120,15 @@ fn on_off(value: &str) -> Result<bool, &'static str> {
         "0" => Ok(false),
         "1" => Ok(true),
         _ => Err("0 or 1"),
+    }
+}
+
+fn async_preempt(value: &str) -> Result<AsyncPreempt, &'static str> {
+    match value {
+        "0" => Ok(AsyncPreempt::Off),
+        "thread" => Ok(AsyncPreempt::Thread),
+        "inject" | "1" => Ok(AsyncPreempt::Inject),
+        _ => Err("inject, thread or 0"),
     }
 }
 
@@ -118,15 +159,42 @@ mod tests {
     }
 
     #[test]
+    fn ways_to_interrupt() {
+        let how = |text: &str| parse(text).0.async_preempt;
+        assert_eq!(how(""), AsyncPreempt::Inject);
+        assert_eq!(how("asyncpreempt=inject"), AsyncPreempt::Inject);
+        assert_eq!(how("asyncpreempt=1"), AsyncPreempt::Inject);
+        assert_eq!(how("asyncpreempt=thread"), AsyncPreempt::Thread);
+        assert_eq!(how("asyncpreempt=0"), AsyncPreempt::Off);
+        assert_eq!(how("asyncpreempt=0,asyncpreempt=thread"), AsyncPreempt::Thread, "the last one counts");
+        for nonsense in ["asyncpreempt=nonsense", "asyncpreempt=", "asyncpreempt", "asyncpreempt=2"] {
+            let (env, complaints) = parse(nonsense);
+            assert_eq!(env, DebugEnv::default(), "{nonsense}");
+            assert_eq!(complaints.len(), 1, "{complaints:?}");
+            assert!(complaints[0].contains("asyncpreempt"), "{complaints:?}");
+        }
+        assert!(parse("asyncpreempt=nonsense").1[0].contains("inject, thread or 0"));
+    }
+
+    #[test]
     fn traces_and_dumps() {
         let (env, complaints) = parse("schedtrace=250,scheddetail=1,sigquit=continue");
         assert_eq!((env.schedtrace_ms, env.sched_detail, env.on_quit), (250, true, OnQuit::GoOn));
         assert_eq!(complaints, Vec::<String>::new());
+        assert_eq!(parse("deadlock=0").0.deadlock_warning_ms, Some(0));
+        assert_eq!(parse("deadlock=10s").0.deadlock_warning_ms, None);
         let (env, complaints) = parse("schedtrace=-1,scheddetail=yes,sigquit=1,schedtrace=99999999999");
         assert_eq!(env, DebugEnv::default());
         assert_eq!(complaints.len(), 4, "{complaints:?}");
         assert!(complaints[0].contains("'schedtrace=-1'") && complaints[0].contains("milliseconds"));
         assert!(complaints[2].contains("off, die or continue"));
+    }
+
+    #[test]
+    fn sockets() {
+        assert_eq!(parse("").0.listen, None);
+        assert_eq!(parse("listen").0.listen.as_deref(), Some(""));
+        assert_eq!(parse("owntls=1, listen = /tmp/a=b%p ").0.listen.as_deref(), Some("/tmp/a=b%p"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! A handle to a goroutine, and what the calling one can do: park, yield, stay on its thread.
 
-use crate::current::{self, Running};
-use crate::sched::bound;
-use crate::sched::g::{G, GRef, Switch, TOKEN_EMPTY, TOKEN_PARKED, TOKEN_SET, WaitReason};
-use crate::sched::park;
+use crate::sched::run::current::{self, Running};
+use crate::sched::run::g::{G, GRef, Switch, TOKEN_EMPTY, TOKEN_PARKED, TOKEN_SET, WaitReason};
+use crate::sched::run::park;
+use crate::sched::threads::bound;
+use crate::sched::timers;
 use crate::sys::clock;
-use crate::time;
 use std::marker::PhantomData;
 use std::sync::atomic::{
     AtomicU64,
@@ -28,11 +28,11 @@ enum Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GoroutineId(u64);
 
-/// Ids of plain threads have this bit.
+/// A bit that is set in the ids of plain threads.
 const THREAD: u64 = 1 << 63;
 
 impl GoroutineId {
-    /// The number.
+    /// Returns the number.
     pub fn as_u64(self) -> u64 {
         self.0
     }
@@ -55,18 +55,28 @@ impl From<GRef> for Goroutine {
 }
 
 impl Goroutine {
-    /// Its id. Ids of plain threads are apart from those of goroutines.
+    /// Returns its id. Ids of plain threads differ from those of all goroutines.
     pub fn id(&self) -> GoroutineId {
         match self.0 {
             Who::Goroutine { id, .. } | Who::Thread { id, .. } => GoroutineId(id),
         }
     }
 
-    /// Its name, if it was given one.
+    /// Returns its name, if it was given one.
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
             Who::Goroutine { g, .. } => g.name(),
             Who::Thread { thread, .. } => thread.name(),
+        }
+    }
+
+    /// Names a goroutine that has no name yet, for dumps; `false`: it has one, or is a plain thread. For
+    /// `mungo-interpose`, whose threads are named after they have begun.
+    #[doc(hidden)]
+    pub fn name_late(&self, name: &str) -> bool {
+        match &self.0 {
+            Who::Goroutine { g, .. } => g.set_name(name.into()),
+            Who::Thread { .. } => false,
         }
     }
 
@@ -75,7 +85,7 @@ impl Goroutine {
         match &self.0 {
             Who::Thread { thread, .. } => thread.unpark(),
             Who::Goroutine { g, .. } => {
-                // ORDERING: Release to `park`'s Acquire; whoever takes PARKED away wakes.
+                // ORDERING: Release to `park`'s Acquire; the caller that takes PARKED away wakes the goroutine.
                 if g.token.swap(TOKEN_SET, AcqRel) == TOKEN_PARKED {
                     park::ready(g.ptr());
                 }
@@ -84,7 +94,7 @@ impl Goroutine {
     }
 }
 
-/// The calling goroutine, or plain thread.
+/// Returns a handle to the calling goroutine, or plain thread.
 pub fn current() -> Goroutine {
     match current::g() {
         Some(g) => GRef::new(g).into(),
@@ -98,7 +108,17 @@ pub fn current() -> Goroutine {
     }
 }
 
-/// Blocks until [`Goroutine::unpark`]. May return for no reason, as [`std::thread::park`].
+/// Returns whether the caller is a goroutine, and not a plain thread.
+///
+/// ```
+/// assert!(!std::thread::spawn(mungo::is_goroutine).join().unwrap());
+/// assert!(mungo::go(mungo::is_goroutine).join().unwrap());
+/// ```
+pub fn is_goroutine() -> bool {
+    current::g().is_some()
+}
+
+/// Blocks until [`Goroutine::unpark`] is called. May return for no reason, as [`std::thread::park`].
 ///
 /// ```
 /// let sleeper = mungo::go(|| mungo::park());
@@ -107,14 +127,14 @@ pub fn current() -> Goroutine {
 /// ```
 pub fn park() {
     let Some(g) = current::g() else { return std::thread::park() };
-    // ORDERING: AcqRel: take a token that is there, or say that we park; pairs with `unpark`.
+    // ORDERING: AcqRel: takes a token that is there, or announces the park; pairs with `unpark`.
     if g.token.compare_exchange(TOKEN_EMPTY, TOKEN_PARKED, AcqRel, Acquire).is_ok() {
-        park::park_current(WaitReason::Park);
+        park::park_current(WaitReason::Park.on(0));
     }
     take_token(g);
 }
 
-/// Takes the token, whoever set it.
+/// Takes the token, no matter which `unpark` set it.
 fn take_token(g: &G) {
     // ORDERING: Acquire from every `unpark` whose token this takes, not only from the one that woke us: its caller
     // will not unpark again, so we must see what it did before. A plain store would not.
@@ -126,12 +146,12 @@ pub fn park_timeout(timeout: Duration) {
     let Some(g) = current::g() else { return std::thread::park_timeout(timeout) };
     // ORDERING: as `park`.
     if g.token.compare_exchange(TOKEN_EMPTY, TOKEN_PARKED, AcqRel, Acquire).is_ok() {
-        time::park_until(g, clock::after_ns(timeout));
+        timers::park_until(g, clock::after_ns(timeout));
     }
     take_token(g);
 }
 
-/// Lets others run; the caller goes to the back of its P's queue.
+/// Lets other goroutines run; the caller goes to the back of its P's queue.
 ///
 /// On a plain thread this is [`std::thread::yield_now`].
 #[inline]
@@ -142,7 +162,7 @@ pub fn yield_now() {
     }
 }
 
-/// While it lives, the goroutine stays on its thread, and no other goroutine runs there. Locks nest.
+/// Keeps the goroutine on its thread, where no other goroutine runs, until it is dropped. Locks nest.
 #[derive(Debug)]
 #[must_use = "the goroutine may leave its thread as soon as this is dropped"]
 pub struct OsThreadGuard(PhantomData<*const ()>);

@@ -1,44 +1,56 @@
 //! hyper on goroutines: what hyper 1.x wants of a runtime.
 //!
-//! [`net::TcpStream`](crate::net::TcpStream) implements hyper's [`Read`](hyper::rt::Read) and
-//! [`Write`](hyper::rt::Write) itself. A connection is a future: a goroutine runs it with
-//! [`block_on`](crate::block_on()), and the service's code may block, compute, or call anything: its goroutine is
-//! preempted like any other, and no other connection waits for it.
+//! [`serve`] is a server in one call, with a goroutine for each connection, limits, time-outs and a graceful end. A
+//! service is a function in plain blocking code ([`handler`]), or any of hyper's; an axum `Router` is one through
+//! `hyper_util::service::TowerToHyperService`. [`Client`] sends requests, and keeps connections.
 //!
 //! ```
 //! use hyper::body::Incoming;
-//! use hyper::server::conn::http1;
-//! use hyper::service::service_fn;
 //! use hyper::{Request, Response};
-//! use mungo::hyper::MungoTimer;
-//! use mungo::net::{TcpListener, TcpStream};
-//! use std::io::{Read, Write};
+//! use mungo::context::Context;
+//! use mungo::hyper::{Client, handler, read_body, serve};
+//! use mungo::net::TcpListener;
+//! use std::convert::Infallible;
 //!
-//! async fn hello(_: Request<Incoming>) -> Result<Response<String>, std::convert::Infallible> {
-//!     mungo::sleep(std::time::Duration::from_millis(1)); // nobody else waits for this
-//!     Ok(Response::new("Hello".to_owned()))
+//! fn hello(request: Request<Incoming>) -> Result<Response<String>, Infallible> {
+//!     mungo::sleep(std::time::Duration::from_millis(1)); // no other request waits for this
+//!     Ok(Response::new(format!("You asked for {}", request.uri().path())))
 //! }
 //!
+//! let (ctx, cancel) = Context::background().with_cancel();
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
-//! let address = listener.local_addr()?;
-//! mungo::go(move || {
-//!     for stream in listener.incoming().map_while(Result::ok) {
-//!         let connection = http1::Builder::new().timer(MungoTimer).serve_connection(stream, service_fn(hello));
-//!         mungo::go(move || mungo::block_on(connection));
-//!     }
+//! let url = format!("http://{}/tea", listener.local_addr()?);
+//! let server = mungo::go({
+//!     let ctx = ctx.clone();
+//!     move || serve(listener, handler(hello), &ctx)
 //! });
 //!
-//! let mut client = TcpStream::connect(address)?;
-//! client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-//! let mut response = String::new();
-//! client.read_to_string(&mut response)?;
-//! assert!(response.ends_with("Hello"));
+//! let request = Request::get(url).body(String::new()).unwrap();
+//! let response = Client::new().send(&ctx, request)?;
+//! assert_eq!(response.status(), 200);
+//! assert_eq!(read_body(&ctx, response.into_body(), 1 << 20)?, b"You asked for /tea");
+//!
+//! cancel.cancel(); // requests that are under way are answered
+//! server.join().unwrap()?;
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! An axum `Router` is a tower service: `hyper_util::service::TowerToHyperService` makes it one of hyper's.
+//! # The parts
+//!
+//! [`net::TcpStream`](crate::net::TcpStream) implements hyper's [`Read`](hyper::rt::Read) and
+//! [`Write`](hyper::rt::Write). A connection is a future: a goroutine runs it with [`block_on`](crate::block_on()).
+//! [`MungoTimer`] and [`MungoExecutor`] are what hyper's builders want of a runtime.
 
-use crate::time::{Sleep, sleep_async, sleep_until_async};
+mod body;
+mod client;
+mod serve;
+
+pub use body::read_body;
+pub use client::Client;
+pub use serve::{Server, handler, serve};
+
+use crate::sched::timers::sleep::{Sleep, sleep_until_async};
+use crate::time::sleep_async;
 use hyper::rt;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -61,13 +73,13 @@ where
     F::Output: Send + 'static,
 {
     /// # Panics
-    /// As [`go`](crate::go).
+    /// Panics as [`go`](crate::go) does.
     fn execute(&self, future: F) {
-        drop(crate::go(move || crate::block_on(future)));
+        drop(crate::spawn::go(move || crate::block_on::block_on(future)));
     }
 }
 
-/// hyper's time-outs, by the timers of the runtime.
+/// Serves hyper's time-outs by the timers of the runtime.
 ///
 /// ```
 /// use hyper::rt::Timer;

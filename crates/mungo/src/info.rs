@@ -1,40 +1,42 @@
-//! What a runtime is made of.
+//! A description of a runtime.
 
+use crate::runtime::Runtime;
 use crate::sched::shared::Shared;
 use crate::stack::tls;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Whose thread-locals a goroutine sees.
+/// The thread-locals that a goroutine sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadLocals {
     /// Its own: they migrate with it. `thread_local!`, `errno`, `std::thread::current()` are as in a thread.
     Own,
-    /// Those of the thread that it happens to run on; the reason why. A reference to a thread-local, or a `RefCell`
-    /// borrow of one, must not be held over anything that may switch goroutines. To see a program in this
-    /// mode where it is not needed, run it with `MUNGO_DEBUG=owntls=0`.
+    /// Those of the thread that it happens to run on; holds the reason why. Only where it was
+    /// [allowed](crate::RuntimeBuilder::allow_shared_thread_locals). A reference to a thread-local, or a `RefCell`
+    /// borrow of one, must not be held over anything that may switch goroutines. To see a program in this mode where it
+    /// is not needed, run it with `MUNGO_DEBUG=owntls=0`.
     Shared(&'static str),
 }
 
-/// A description of a runtime, by [`Runtime::info`](crate::Runtime::info).
+/// A description of a runtime, returned by [`Runtime::info`](crate::Runtime::info).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Info {
     /// mungo's version.
     pub version: &'static str,
-    /// How many goroutines may run at the same time.
+    /// The number of goroutines that may run at the same time.
     pub procs: usize,
-    /// CPUs in the affinity mask when the runtime started.
+    /// The number of CPUs in the affinity mask when the runtime started.
     pub cpus: usize,
     /// The CPU quota of the cgroup when the runtime started, in CPUs.
     pub cpu_quota: Option<f64>,
-    /// Why there are so many procs, in words.
+    /// The reason for the number of procs, in words.
     pub procs_source: String,
-    /// Whose thread-locals goroutines see.
+    /// The thread-locals that goroutines see.
     pub thread_locals: ThreadLocals,
-    /// The most threads for goroutines.
+    /// The number of threads on which goroutines may begin.
     pub max_threads: usize,
-    /// How long a goroutine may run while others wait.
+    /// The time that a goroutine may run while others wait.
     pub time_slice: std::time::Duration,
 }
 
@@ -57,5 +59,12 @@ impl Info {
             max_threads: config.max_threads as usize,
             time_slice: std::time::Duration::from_nanos(config.time_slice_ns),
         }
+    }
+}
+
+impl Runtime {
+    /// Returns what this runtime is made of.
+    pub fn info(&self) -> Info {
+        Info::of(self.shared())
     }
 }

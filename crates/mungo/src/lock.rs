@@ -6,27 +6,33 @@
 //! WHY NOT `std::sync::Mutex`: its poisoning reads thread-locals, which are not the thread's while a worker is between
 //! two goroutines. This one is safe in the preemption handler too, which runs only on threads that hold none.
 
-use crate::current::NoPreempt;
+//!
+//! This layer knows no goroutines. The scheduler and all above it have a lock that is told at compile time how its
+//! holder stays in the runtime (`sched/run/lock.rs`); the layers below the scheduler ask by a pointer to a function.
+
 use crate::sys::futex;
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicU32,
+    AtomicPtr, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
-/// A look costs the holder a cache miss, so there is a pause between two. The longer it is, the more the holder gets
-/// done with the guarded lines in its cache: who spins hard gets its turn after each of the other's.
+/// Number of `PAUSE`s between two looks, each of which costs the holder a cache miss. The longer the pause, the more
+/// the holder gets done with the guarded lines in its cache: a thread that spins hard gets its turn after each of the
+/// other's.
 /// TUNED: four senders and four receivers on one channel and two CPUs: 112 ns a message with 1 `PAUSE` between looks,
 /// 65 with 4, 36 with 10, 26 with 30, 24 with 50, 22 with 100.
 const PAUSES: u32 = 40;
-/// Looks before it sleeps.
+/// Number of looks before the thread sleeps.
 const LOOKS: u32 = 16;
 
-/// A lock alone, for those who keep themselves from being preempted, and know what it guards.
+/// A lock alone, for callers that keep themselves from being preempted, and know what it guards.
 pub(crate) struct RawLock(AtomicU32);
 
 impl RawLock {
@@ -56,7 +62,7 @@ impl RawLock {
                 return;
             }
         }
-        // ORDERING: as in `lock`. Whoever sleeps leaves CONTENDED behind, so that each unlock wakes one.
+        // ORDERING: as in `lock`. A thread that sleeps leaves CONTENDED behind, so that each unlock wakes one.
         while self.0.swap(CONTENDED, Acquire) != FREE {
             futex::wait(&self.0, CONTENDED, None);
         }
@@ -73,50 +79,101 @@ impl RawLock {
     }
 }
 
-/// A mutual exclusion lock around a `T`. No poisoning, not recursive.
-pub(crate) struct Lock<T> {
+/// Keeps the calling goroutine from being preempted, from `begin` until it is dropped. Nothing on a plain thread.
+pub(crate) trait NoPreemption {
+    fn begin() -> Self;
+}
+
+/// How the scheduler keeps a goroutine from being preempted.
+pub(crate) struct Hooks {
+    /// Returns what `end` is called with; null: there is nothing to end.
+    pub(crate) begin: fn() -> *const (),
+    pub(crate) end: fn(*const ()),
+}
+
+/// The scheduler's; null before the first runtime, when there are no goroutines.
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(null_mut());
+
+/// Says how locks of lower layers keep a goroutine from being preempted. Before there is one.
+pub(crate) fn set_hooks(hooks: &'static Hooks) {
+    // ORDERING: Release to `hooks`.
+    HOOKS.store(std::ptr::from_ref(hooks).cast_mut(), Release);
+}
+
+#[inline]
+fn hooks() -> Option<&'static Hooks> {
+    // SAFETY: null, or set by `set_hooks`. ORDERING: Acquire pairs with it.
+    unsafe { HOOKS.load(Acquire).as_ref() }
+}
+
+/// [`NoPreemption`] by the scheduler's hooks.
+pub(crate) struct ByHooks(*const ());
+
+impl NoPreemption for ByHooks {
+    #[inline]
+    fn begin() -> ByHooks {
+        ByHooks(hooks().map_or(std::ptr::null(), |hooks| (hooks.begin)()))
+    }
+}
+
+impl Drop for ByHooks {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.0.is_null()
+            && let Some(hooks) = hooks()
+        {
+            (hooks.end)(self.0);
+        }
+    }
+}
+
+/// A mutual exclusion lock around a `T`, whose holder has an `N`. No poisoning, not recursive.
+pub(crate) struct Lock<T, N = ByHooks> {
     raw: RawLock,
     value: UnsafeCell<T>,
+    holder: PhantomData<fn() -> N>,
 }
 
 // SAFETY: the lock hands out one reference at a time.
-unsafe impl<T: Send> Send for Lock<T> {}
+unsafe impl<T: Send, N> Send for Lock<T, N> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Lock<T> {}
+unsafe impl<T: Send, N> Sync for Lock<T, N> {}
 
-impl<T> Lock<T> {
+impl<T, N> Lock<T, N> {
     pub(crate) const fn new(value: T) -> Self {
-        Lock { raw: RawLock::new(), value: UnsafeCell::new(value) }
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
-        let no_preempt = NoPreempt::new();
-        self.raw.lock();
-        Guard { lock: self, _no_preempt: no_preempt }
-    }
-
-    #[inline]
-    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let no_preempt = NoPreempt::new();
-        self.raw.try_lock().then(|| Guard { lock: self, _no_preempt: no_preempt })
+        Lock { raw: RawLock::new(), value: UnsafeCell::new(value), holder: PhantomData }
     }
 }
 
-impl<T> std::fmt::Debug for Lock<T> {
+impl<T, N: NoPreemption> Lock<T, N> {
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T, N> {
+        let no_preemption = N::begin();
+        self.raw.lock();
+        Guard { lock: self, _no_preemption: no_preemption }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T, N>> {
+        let no_preemption = N::begin();
+        self.raw.try_lock().then(|| Guard { lock: self, _no_preemption: no_preemption })
+    }
+}
+
+impl<T, N> std::fmt::Debug for Lock<T, N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Lock { .. }")
     }
 }
 
 /// Holds the lock; unlocks when dropped.
-pub(crate) struct Guard<'a, T> {
-    lock: &'a Lock<T>,
-    /// Dropped after the lock is free.
-    _no_preempt: NoPreempt,
+pub(crate) struct Guard<'a, T, N = ByHooks> {
+    lock: &'a Lock<T, N>,
+    /// Keeps the goroutine from being preempted; dropped after the lock is free.
+    _no_preemption: N,
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T, N> Deref for Guard<'_, T, N> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -125,7 +182,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T, N> DerefMut for Guard<'_, T, N> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard is the only one.
@@ -133,7 +190,7 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T, N> Drop for Guard<'_, T, N> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the guard holds it.
@@ -148,7 +205,7 @@ mod tests {
 
     #[test]
     fn excludes() {
-        let lock = Arc::new(Lock::new(0u64));
+        let lock = Arc::new(Lock::<u64>::new(0));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let lock = lock.clone();

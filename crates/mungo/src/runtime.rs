@@ -1,18 +1,17 @@
 //! A runtime: build, run, shut down.
 
-use crate::builder::{Config, RuntimeBuilder};
-use crate::cpus::QuotaWatch;
-use crate::current::Running;
-use crate::info::Info;
-use crate::metrics::Metrics;
-use crate::sched::monitor;
+use crate::builder::RuntimeBuilder;
+use crate::policies::{Policy, Stats};
+use crate::sched::engine::switch;
+use crate::sched::run::spawn::Spec;
 use crate::sched::shared::Shared;
-use crate::spawn::{JoinHandle, Spec};
+use crate::sched::start::{start, with_current};
+use crate::spawn::{Builder, JoinHandle};
 use crate::sys::{clock, futex};
 use std::io;
-use std::panic::resume_unwind;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::panic::{Location, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 /// A scheduler with its own Ps and threads. Several may live side by side.
@@ -43,7 +42,7 @@ pub struct ShutdownError {
 }
 
 impl ShutdownError {
-    /// How many goroutines had not ended. They go on in the background.
+    /// Returns how many goroutines had not ended. They go on in the background.
     pub fn remaining(&self) -> usize {
         self.remaining
     }
@@ -58,7 +57,7 @@ impl std::fmt::Display for ShutdownError {
 impl std::error::Error for ShutdownError {}
 
 impl Runtime {
-    /// A runtime with the settings of the environment and the machine.
+    /// Makes a runtime with the settings of the environment and the machine.
     ///
     /// # Errors
     /// As [`RuntimeBuilder::build`].
@@ -66,23 +65,9 @@ impl Runtime {
         Runtime::builder().build()
     }
 
-    /// To choose settings.
+    /// Returns a builder, to choose settings.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
-    }
-
-    pub(crate) fn start(config: Config, quota: Option<QuotaWatch>) -> io::Result<Runtime> {
-        crate::current::own_tls(); // decide before the first goroutine asks
-        crate::stack::overflow::install();
-        crate::sched::preempt::install();
-        crate::debug::sigquit::install();
-        crate::sched::blocking::can_retake();
-        let shared = Shared::new(config)?;
-        if let Some(policy) = shared.config.policy.clone() {
-            drop(crate::policy::install(&shared, policy));
-        }
-        monitor::start(&shared, quota)?;
-        Ok(Runtime { shared })
     }
 
     /// Runs `f` as a goroutine of this runtime, waits for it, and returns what it returned. The caller may be a plain
@@ -96,11 +81,7 @@ impl Runtime {
         F: FnOnce() -> T + Send,
         T: Send,
     {
-        let spec = Spec { name: Some("main".into()), ..Spec::here() };
-        // SAFETY: we wait for its end here, and `join` cannot fail to.
-        let main = unsafe { spec.spawn::<F, T>(Some(&self.shared), f) };
-        let main = main.unwrap_or_else(|e| panic!("mungo: cannot start the main goroutine: {e}"));
-        main.join().unwrap_or_else(|payload| resume_unwind(payload))
+        run_on(&self.shared, f)
     }
 
     /// Starts a goroutine on this runtime.
@@ -114,21 +95,12 @@ impl Runtime {
         T: Send + 'static,
     {
         // SAFETY: `'static`.
-        unsafe { Spec::here().spawn(Some(&self.shared), f) }.expect("mungo: cannot spawn a goroutine")
+        let spawned = unsafe { Spec::here().spawn(Some(&self.shared), f) };
+        JoinHandle::new(spawned.expect("mungo: cannot spawn a goroutine"))
     }
 
-    /// What the scheduler did so far.
-    pub fn metrics(&self) -> Metrics {
-        Metrics::of(&self.shared)
-    }
-
-    /// What this runtime is made of.
-    pub fn info(&self) -> Info {
-        Info::of(&self.shared)
-    }
-
-    /// Changes the number of Ps and returns the old one. The CPU quota is not followed any more. A P that goes away
-    /// leaves at its next scheduling point.
+    /// Changes the number of Ps and returns the old one. From then on the runtime ignores the CPU quota. A P that goes
+    /// away leaves at its next scheduling point.
     ///
     /// # Errors
     /// `InvalidInput` if `n` is 0 or above 1024; `OutOfMemory`.
@@ -136,7 +108,7 @@ impl Runtime {
         self.shared.set_procs_by_hand(n)
     }
 
-    /// Changes the policy: as [`set_scheduler`](crate::set_scheduler), for this runtime.
+    /// Changes the policy of this runtime, as [`set_scheduler`](crate::set_scheduler) does.
     ///
     /// ```
     /// let runtime = mungo::Runtime::builder().procs(1).build()?;
@@ -144,19 +116,19 @@ impl Runtime {
     /// assert_eq!(runtime.policy_stats().policy, "fifo");
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn set_scheduler(&self, policy: impl Into<crate::policy::Policy>) {
-        drop(crate::policy::install(&self.shared, policy.into()));
+    pub fn set_scheduler(&self, policy: impl Into<Policy>) {
+        drop(switch::install(&self.shared, policy.into()));
     }
 
-    /// What the policy did so far.
-    pub fn policy_stats(&self) -> crate::policy::Stats {
-        crate::policy::stats_of(&self.shared)
+    /// Returns counts of what the policy did so far.
+    pub fn policy_stats(&self) -> Stats {
+        switch::stats_of(&self.shared)
     }
 
-    /// Waits at most `timeout` until all goroutines have ended and the threads have left.
+    /// Waits until all goroutines have ended and the threads have left, for at most `timeout`.
     ///
     /// # Errors
-    /// If some had not ended. Nothing is lost then: they go on in the background as after a drop.
+    /// Fails if some goroutines had not ended. Nothing is lost then: they go on in the background as after a drop.
     pub fn shutdown(self, timeout: Duration) -> Result<(), ShutdownError> {
         let deadline = clock::after_ns(timeout);
         let shared = self.shared.clone();
@@ -165,6 +137,7 @@ impl Runtime {
             // ORDERING: Acquire pairs with the last act of each thread.
             let threads = shared.threads.load(Acquire);
             if threads == 0 {
+                crate::tracer::flush_at_end();
                 return Ok(());
             }
             if !futex::wait(&shared.threads, threads, Some(deadline)) && clock::now_ns() >= deadline {
@@ -178,56 +151,39 @@ impl Runtime {
     }
 }
 
+/// Runs `f` as the main goroutine of a runtime and waits for it: [`Runtime::run`].
+#[track_caller]
+pub(crate) fn run_on<F, T>(shared: &Arc<Shared>, f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let spec = Spec { name: Some("main".into()), ..Spec::here() };
+    // SAFETY: this call waits for the goroutine's end, and `join` cannot fail to.
+    let main = unsafe { spec.spawn::<F, T>(Some(shared), f) };
+    let main = main.unwrap_or_else(|e| panic!("mungo: cannot start the main goroutine: {e}"));
+    JoinHandle::new(main).join().unwrap_or_else(|payload| resume_unwind(payload))
+}
+
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.shared.close();
     }
 }
 
-impl Shared {
-    pub(crate) fn set_procs_by_hand(&self, n: usize) -> io::Result<usize> {
-        let old = self.set_procs(n)?;
-        self.procs_by_hand.store(true, Relaxed);
-        Ok(old)
-    }
-}
-
-/// The runtime behind `go` on plain threads.
-pub(crate) fn default_runtime() -> io::Result<&'static Runtime> {
-    static DEFAULT: OnceLock<Runtime> = OnceLock::new();
-    static MAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    if let Some(runtime) = DEFAULT.get() {
-        return Ok(runtime);
-    }
-    let _making = MAKING.lock().unwrap_or_else(|e| e.into_inner());
-    match DEFAULT.get() {
-        Some(runtime) => Ok(runtime),
-        None => Runtime::new().map(|runtime| DEFAULT.get_or_init(|| runtime)),
-    }
-}
-
-pub(crate) fn with_current<R>(f: impl FnOnce(&Shared) -> R) -> R {
-    match Running::enter() {
-        Some(running) => f(running.shared()),
-        None => {
-            f(default_runtime().unwrap_or_else(|e| panic!("mungo: cannot start the runtime: {e}")).shared())
-        }
-    }
-}
-
-/// How many goroutines of this runtime are alive.
+/// Returns how many goroutines of this runtime are alive.
 ///
 /// "This runtime" is the calling goroutine's, on a plain thread the default one.
 pub fn num_goroutines() -> usize {
     with_current(|shared| shared.live() as usize)
 }
 
-/// How many CPUs this process may use: the affinity mask, not the quota.
+/// Returns how many CPUs this process may use: by the affinity mask, not the quota.
 pub fn num_cpus() -> usize {
     crate::cpus::num_cpus()
 }
 
-/// How many goroutines of this runtime may run at the same time.
+/// Returns how many goroutines of this runtime may run at the same time.
 pub fn procs() -> usize {
     with_current(|shared| shared.procs() as usize)
 }
@@ -240,38 +196,38 @@ pub fn set_procs(n: usize) -> usize {
     with_current(|shared| shared.set_procs_by_hand(n)).unwrap_or_else(|e| panic!("mungo::set_procs: {e}"))
 }
 
-/// For the macros.
-#[doc(hidden)]
-pub mod __private {
-    use super::*;
+/// A result on its way from the main goroutine to the thread that waits for it.
+pub(crate) struct Handed<R>(pub(crate) R);
 
-    /// A result on its way from the main goroutine to the thread that waits for it.
-    struct Handed<R>(R);
+// SAFETY: the goroutine that made it has ended, its thread-locals included, and nothing that is not `Send` could
+// have left it by another way: the value is alone. So `main` may return a `Box<dyn Error>`.
+unsafe impl<R> Send for Handed<R> {}
 
-    // SAFETY: the goroutine that made it has ended, its thread-locals included, and nothing that is not `Send` could
-    // have left it by another way: the value is alone. So `main` may return a `Box<dyn Error>`.
-    unsafe impl<R> Send for Handed<R> {}
-
-    #[track_caller]
-    fn hand_over<R>(runtime: &Runtime, f: impl FnOnce() -> R + Send) -> R {
-        runtime.run(|| Handed(f())).0
+impl RuntimeBuilder {
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    /// Returns `Unsupported` where goroutines cannot have thread-locals of their own, with the reason, unless
+    /// [that is allowed](Self::allow_shared_thread_locals); `InvalidInput` for settings that make no sense, named in
+    /// the message; else what the system refused: memory for stacks, the first four threads.
+    pub fn build(self) -> io::Result<Runtime> {
+        Ok(Runtime { shared: start(self.0)? })
     }
+}
 
-    /// `#[mungo::main]` without options: the default runtime.
+impl Builder {
+    /// Starts the goroutine on `runtime`.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
     #[track_caller]
-    pub fn run_main<R>(f: impl FnOnce() -> R + Send) -> R {
-        match default_runtime() {
-            Ok(runtime) => hand_over(runtime, f),
-            Err(e) => panic!("mungo: cannot start the runtime: {e}"),
-        }
-    }
-
-    /// `#[mungo::test]`, and `#[mungo::main]` with options.
-    #[track_caller]
-    pub fn run_on<R>(runtime: io::Result<Runtime>, f: impl FnOnce() -> R + Send) -> R {
-        match runtime {
-            Ok(runtime) => hand_over(&runtime, f),
-            Err(e) => panic!("mungo: cannot start the runtime: {e}"),
-        }
+    pub fn spawn_on<F, T>(self, runtime: &Runtime, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        // SAFETY: `'static`.
+        let spawned = unsafe { self.spec(Location::caller())?.spawn(Some(runtime.shared()), f) };
+        spawned.map(JoinHandle::new)
     }
 }

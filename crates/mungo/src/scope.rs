@@ -1,43 +1,15 @@
 //! Goroutines that may borrow: `scope`.
 
 use crate::goroutine::Goroutine;
-use crate::sched::g::WaitReason;
-use crate::sched::park::Waiter;
-use crate::spawn::{JoinHandle, Spec};
+use crate::sched::run::scope::ScopeData;
+use crate::sched::run::spawn::Spec;
+use crate::spawn::{Builder, JoinHandle};
 use std::io;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::atomic::{
-    AtomicBool, AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
-};
 use std::task::{Context, Poll};
-
-/// Lies on the frame of [`scope`]; its goroutines point to it.
-pub(crate) struct ScopeData {
-    /// Goroutines that have not left, and one for the scope's own closure.
-    running: AtomicUsize,
-    panicked: AtomicBool,
-    waiter: Waiter,
-}
-
-impl ScopeData {
-    /// A goroutine of the scope has ended, its result is dropped or with its handle.
-    pub(crate) fn leave(&self) {
-        // ORDERING: Release the goroutine's work to the scope's owner, Acquire that of the others for the last one.
-        if self.running.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: the owner waits for exactly this.
-            unsafe { Waiter::wake(NonNull::from(&self.waiter)) };
-        }
-    }
-
-    /// A result that nobody joined was a panic.
-    pub(crate) fn note_panic(&self) {
-        self.panicked.store(true, Relaxed);
-    }
-}
 
 /// Spawns goroutines that borrow from outside; see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -72,17 +44,13 @@ pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
-    let data =
-        ScopeData { running: AtomicUsize::new(1), panicked: AtomicBool::new(false), waiter: Waiter::current() };
+    let data = ScopeData::new();
     let scope = Scope { data: NonNull::from(&data), scope: PhantomData, env: PhantomData };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    // ORDERING: as in `leave`.
-    if data.running.fetch_sub(1, AcqRel) != 1 {
-        data.waiter.wait(WaitReason::Scope);
-    }
+    let panicked = data.wait();
     match result {
         Err(payload) => resume_unwind(payload),
-        Ok(_) if data.panicked.load(Relaxed) => panic!("a scoped goroutine panicked"),
+        Ok(_) if panicked => panic!("a scoped goroutine panicked"),
         Ok(value) => value,
     }
 }
@@ -108,13 +76,13 @@ impl<'scope> Scope<'scope, '_> {
     {
         // SAFETY: the data outlives `'scope`.
         let data = unsafe { self.data.as_ref() };
-        data.running.fetch_add(1, Relaxed);
+        data.enter();
         // SAFETY: `scope` does not return before the goroutine has left; by then it dropped what it borrowed.
         let spawned = unsafe { Spec { scope: data, ..spec }.spawn(None, f) };
         match spawned {
-            Ok(inner) => Ok(ScopedJoinHandle { inner, scope: PhantomData }),
+            Ok(spawned) => Ok(ScopedJoinHandle { inner: JoinHandle::new(spawned), scope: PhantomData }),
             Err(e) => {
-                data.running.fetch_sub(1, Relaxed); // the scope's own count is still there
+                data.give_up();
                 Err(e)
             }
         }
@@ -125,7 +93,7 @@ impl std::fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // SAFETY: the data outlives the scope.
         let data = unsafe { self.data.as_ref() };
-        f.debug_struct("Scope").field("running", &data.running.load(Relaxed)).finish_non_exhaustive()
+        f.debug_struct("Scope").field("running", &data.running()).finish_non_exhaustive()
     }
 }
 
@@ -160,7 +128,7 @@ impl<T> ScopedJoinHandle<'_, T> {
 impl<T> Future for ScopedJoinHandle<'_, T> {
     type Output = std::thread::Result<T>;
 
-    /// As of [`JoinHandle`].
+    /// Polls as [`JoinHandle`] does.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.inner).poll(cx)
     }
@@ -169,5 +137,24 @@ impl<T> Future for ScopedJoinHandle<'_, T> {
 impl<T> std::fmt::Debug for ScopedJoinHandle<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScopedJoinHandle").field("goroutine", &self.inner.goroutine()).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Starts the goroutine within `scope`.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_scoped<'scope, 'env, F, T>(
+        self,
+        scope: &'scope Scope<'scope, 'env>,
+        f: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        scope.spawn_spec(self.spec(Location::caller())?, f)
     }
 }

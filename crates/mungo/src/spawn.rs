@@ -1,21 +1,17 @@
 //! `go`, `JoinHandle`, `Builder`.
 
-use crate::current::Running;
 use crate::goroutine::Goroutine;
-use crate::policy::{Priority, Rank, hooks};
-use crate::runtime::{Runtime, default_runtime};
-use crate::sched::g::{DONE, G, GPtr, GRef, NO_JOINER, WaitReason, pool};
-use crate::sched::p::P;
-use crate::sched::park::{self, Waiter};
-use crate::sched::shared::Shared;
-use crate::scope::ScopeData;
+use crate::policies::{Priority, Rank};
+use crate::reason::WaitReason;
+use crate::sched::run::g::{DONE, G, GRef, NO_JOINER};
+use crate::sched::run::park::Waiter;
+use crate::sched::run::spawn::{Spawned, Spec};
 use crate::stack::slab::Class;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -40,10 +36,10 @@ where
     T: Send + 'static,
 {
     // SAFETY: `'static`.
-    unsafe { Spec::here().spawn(None, f) }.expect("mungo: cannot spawn a goroutine")
+    JoinHandle::new(unsafe { Spec::here().spawn(None, f) }.expect("mungo: cannot spawn a goroutine"))
 }
 
-/// The same as [`go`], by std's name.
+/// Starts a goroutine: the same as [`go`], by std's name.
 ///
 /// # Panics
 /// As [`go`].
@@ -55,140 +51,6 @@ where
     T: Send + 'static,
 {
     go(f)
-}
-
-/// Everything about a goroutine to be, but its code.
-///
-/// TUNED: passed on by reference: each move of it read back what had just been written, in larger pieces, for which the
-/// CPU waits; 7 ns a spawn.
-pub(crate) struct Spec {
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) class: Option<Class>,
-    pub(crate) place: &'static Location<'static>,
-    pub(crate) scope: *const ScopeData,
-    /// What it said about its priority and so on.
-    pub(crate) rank: Option<Box<Rank>>,
-}
-
-impl Spec {
-    #[track_caller]
-    #[inline]
-    pub(crate) fn here() -> Spec {
-        Spec { name: None, class: None, place: Location::caller(), scope: std::ptr::null(), rank: None }
-    }
-
-    /// Spawns on `target`, or on the caller's runtime, or on the default one.
-    ///
-    /// # Safety
-    /// What `f` and `T` borrow lives until the goroutine has ended.
-    #[inline]
-    pub(crate) unsafe fn spawn<F, T>(mut self, target: Option<&Arc<Shared>>, f: F) -> io::Result<JoinHandle<T>>
-    where
-        F: FnOnce() -> T + Send,
-        T: Send,
-    {
-        let running = Running::enter();
-        // What can fail comes first: if it does, `f` is dropped after `running`, outside of the runtime. Its
-        // destructor may block.
-        let g = match &running {
-            Some(running) if target.is_none_or(|t| std::ptr::eq(&raw const **t, running.shared())) => {
-                self.admit(running.shared())?;
-                self.reserve_local(running.p())?;
-                // SAFETY: by the caller; reserved.
-                unsafe { self.spawn_local(running, f) }
-            }
-            _ => {
-                let shared = match target {
-                    Some(shared) => shared,
-                    None => default_runtime()?.shared(),
-                };
-                self.admit(shared)?;
-                self.class.unwrap_or(shared.config.stack_class).reserve(1)?;
-                // SAFETY: by the caller; reserved.
-                unsafe { self.spawn_from_outside(shared, f) }
-            }
-        };
-        Ok(JoinHandle { g: Some(g), result: PhantomData })
-    }
-
-    /// Asks the policy, if there is something to ask.
-    #[inline]
-    fn admit(&self, shared: &Shared) -> io::Result<()> {
-        match &self.rank {
-            None => Ok(()),
-            Some(rank) => hooks::admit(shared, rank),
-        }
-    }
-
-    /// Reserves a stack.
-    #[inline]
-    fn reserve_local(&self, p: &P) -> io::Result<()> {
-        // SAFETY: in the runtime, so the P is ours.
-        let core = unsafe { p.core() };
-        match self.class {
-            Some(class) if class != core.slots.class() => class.reserve(1),
-            _ => core.slots.reserve(),
-        }
-    }
-
-    #[inline]
-    unsafe fn spawn_local<F, T>(&mut self, running: &Running, f: F) -> GRef
-    where
-        F: FnOnce() -> T + Send,
-        T: Send,
-    {
-        let (p, shared) = (running.p(), running.shared());
-        // SAFETY: in the runtime, so the P is ours.
-        let core = unsafe { p.core() };
-        let g = core.take_g();
-        let id = core.new_id(&shared.next_id);
-        let n = p.counters.spawned.next();
-        if p.sampler.spawns.is_turn(n) {
-            p.sampler.spawned(n, &g);
-        }
-        // SAFETY: by the caller; the G is idle and ours.
-        let handle = unsafe { self.fill(g, shared, id, Some(running.g()), f) };
-        park::queue_next(p, shared, g);
-        shared.wake_one();
-        handle
-    }
-
-    #[cold]
-    unsafe fn spawn_from_outside<F, T>(&mut self, shared: &Arc<Shared>, f: F) -> GRef
-    where
-        F: FnOnce() -> T + Send,
-        T: Send,
-    {
-        let mut one = Vec::with_capacity(1);
-        pool::refill(&mut one, 1);
-        let g = one.pop().expect("just refilled");
-        let id = shared.next_id.fetch_add(1, Relaxed);
-        // ORDERING: Release as the Ps' counters: see `Shared::live`.
-        shared.external_spawned.fetch_add(1, Release);
-        // SAFETY: by the caller; the G is idle and ours.
-        let handle = unsafe { self.fill(g, shared, id, None, f) };
-        shared.push_global_one(g);
-        shared.wake_one();
-        shared.monitor.notice_inbox(shared);
-        handle
-    }
-
-    #[inline]
-    unsafe fn fill<F, T>(&mut self, g: GPtr, shared: &Shared, id: u64, parent: Option<&G>, f: F) -> GRef
-    where
-        F: FnOnce() -> T + Send,
-        T: Send,
-    {
-        g.shared.set(shared);
-        g.scope.set(self.scope);
-        hooks::begin(shared, &g, id, self.rank.as_deref(), parent);
-        g.class.set(self.class.unwrap_or(shared.config.stack_class));
-        // SAFETY: by the caller. The second count is the handle's.
-        unsafe {
-            g.prepare::<F, T>(f, id, self.place, self.name.take());
-            GRef::from_counted(g)
-        }
-    }
 }
 
 /// Waits for a goroutine and gets its result. Dropping it detaches the goroutine.
@@ -210,10 +72,16 @@ unsafe impl<T> Send for JoinHandle<T> {}
 // SAFETY: through a shared reference nothing but the G's atomics can be reached.
 unsafe impl<T> Sync for JoinHandle<T> {}
 
-/// The result is elsewhere.
+/// The result lies elsewhere, so the handle may move.
 impl<T> Unpin for JoinHandle<T> {}
 
 impl<T> JoinHandle<T> {
+    /// Makes the handle of a goroutine that was just spawned.
+    #[inline]
+    pub(crate) fn new(spawned: Spawned<T>) -> JoinHandle<T> {
+        JoinHandle { g: Some(spawned.into_g()), result: PhantomData }
+    }
+
     fn g(&self) -> &GRef {
         self.g.as_ref().expect("only `join` takes it")
     }
@@ -222,7 +90,7 @@ impl<T> JoinHandle<T> {
     /// panicked with. Works on goroutines, which park, and on plain threads, which block.
     ///
     /// # Errors
-    /// The panic's payload.
+    /// Returns the panic's payload.
     ///
     /// # Panics
     /// If the handle was awaited and the result taken.
@@ -233,12 +101,12 @@ impl<T> JoinHandle<T> {
         unsafe { take_result(&g) }
     }
 
-    /// Whether the goroutine has ended: then `join` returns at once.
+    /// Returns whether the goroutine has ended: then `join` returns at once.
     pub fn is_finished(&self) -> bool {
         self.g().is_done()
     }
 
-    /// The goroutine, for its id, its name, and to unpark it.
+    /// Returns the goroutine, for its id, its name, and to unpark it.
     pub fn goroutine(&self) -> Goroutine {
         Goroutine::from(self.g().clone())
     }
@@ -269,7 +137,7 @@ unsafe fn take_result<T>(g: &G) -> std::thread::Result<T> {
 }
 
 fn wait_for(g: &G) {
-    drop(g.take_back_task()); // of a poll that was given up
+    drop(g.take_back_task()); // the task of a poll that was given up
     if g.is_done() {
         return;
     }
@@ -277,7 +145,7 @@ fn wait_for(g: &G) {
     let address = &raw const waiter as usize;
     // ORDERING: Release our waiter to `complete`, Acquire the result if it is there.
     match g.join.compare_exchange(NO_JOINER, address, AcqRel, Acquire) {
-        Ok(_) => waiter.wait(WaitReason::Join),
+        Ok(_) => waiter.wait(WaitReason::Join.on(std::ptr::from_ref(g).addr())),
         Err(state) => debug_assert_eq!(state, DONE),
     }
 }
@@ -296,7 +164,7 @@ impl<T> Drop for JoinHandle<T> {
     }
 }
 
-/// To give a goroutine a name or a stack size.
+/// Starts a goroutine with a name, a stack size or other settings.
 ///
 /// ```
 /// let worker = mungo::Builder::new()
@@ -315,24 +183,24 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A goroutine without a name, with the runtime's stack size.
+    /// Describes a goroutine without a name, with the runtime's stack size.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Its name, for dumps, panics and traces.
+    /// Sets its name, for dumps, panics, traces and, if its thread-locals are its own, [`std::thread::current`].
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
         self
     }
 
-    /// The least stack that it needs, in bytes.
+    /// Sets the least stack that it needs, in bytes.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// How urgent it is, for policies that ask. Unless said, that of the goroutine that starts it.
+    /// Sets how urgent it is, for policies that ask. Default: the priority of the goroutine that starts it.
     ///
     /// ```
     /// use mungo::policy::Priority;
@@ -346,8 +214,8 @@ impl Builder {
         self
     }
 
-    /// Its share of CPU time, in proportion to others', for policies that ask; 1024 is usual, up to 2^20. Unless said,
-    /// that of the goroutine that starts it.
+    /// Sets its share of CPU time, in proportion to others', for policies that ask; 1024 is usual, up to 2^20.
+    /// Default: the weight of the goroutine that starts it.
     ///
     /// ```
     /// let background = mungo::Builder::new().weight(128).spawn(|| 42)?;
@@ -359,8 +227,8 @@ impl Builder {
         self
     }
 
-    /// It shall be done so long after its start, for policies that ask. What it starts is part of its work, and shares
-    /// its deadline unless it has its own.
+    /// Sets the time after its start by which it shall be done, for policies that ask. Goroutines that it starts are
+    /// part of its work, and share its deadline unless they have their own.
     ///
     /// ```
     /// use std::time::Duration;
@@ -374,8 +242,8 @@ impl Builder {
         self
     }
 
-    /// It does at most `budget` of work in each `period`, and each time it shall be done when the period ends. A policy
-    /// that guarantees this, as `deadline` does, refuses to start it if there is too much such work already.
+    /// Declares at most `budget` of work in each `period`, to be done each time before the period ends. A policy that
+    /// guarantees this, as `deadline` does, refuses to start it if there is too much such work already.
     ///
     /// ```
     /// use mungo::policy::Deadline;
@@ -395,7 +263,7 @@ impl Builder {
         self
     }
 
-    fn spec(self, place: &'static Location<'static>) -> io::Result<Spec> {
+    pub(crate) fn spec(self, place: &'static Location<'static>) -> io::Result<Spec> {
         if self.name.as_ref().is_some_and(|name| name.contains('\0')) {
             let why = "a goroutine's name must not contain a NUL character";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -408,8 +276,8 @@ impl Builder {
     /// Starts the goroutine, as [`go`] does.
     ///
     /// # Errors
-    /// `InvalidInput` for a name with a NUL or a stack size below 16 KiB or above 16 GiB; `OutOfMemory`; and what
-    /// starting the default runtime may return.
+    /// Returns `InvalidInput` for a name with a NUL or a stack size below 16 KiB or above 16 GiB; `OutOfMemory`; and
+    /// what starting the default runtime may return.
     #[track_caller]
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
@@ -417,37 +285,6 @@ impl Builder {
         T: Send + 'static,
     {
         // SAFETY: `'static`.
-        unsafe { self.spec(Location::caller())?.spawn(None, f) }
-    }
-
-    /// Starts the goroutine on `runtime`.
-    ///
-    /// # Errors
-    /// As [`spawn`](Self::spawn).
-    #[track_caller]
-    pub fn spawn_on<F, T>(self, runtime: &Runtime, f: F) -> io::Result<JoinHandle<T>>
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        // SAFETY: `'static`.
-        unsafe { self.spec(Location::caller())?.spawn(Some(runtime.shared()), f) }
-    }
-
-    /// Starts the goroutine within `scope`.
-    ///
-    /// # Errors
-    /// As [`spawn`](Self::spawn).
-    #[track_caller]
-    pub fn spawn_scoped<'scope, 'env, F, T>(
-        self,
-        scope: &'scope crate::Scope<'scope, 'env>,
-        f: F,
-    ) -> io::Result<crate::ScopedJoinHandle<'scope, T>>
-    where
-        F: FnOnce() -> T + Send + 'scope,
-        T: Send + 'scope,
-    {
-        scope.spawn_spec(self.spec(Location::caller())?, f)
+        unsafe { self.spec(Location::caller())?.spawn(None, f) }.map(JoinHandle::new)
     }
 }

@@ -289,6 +289,22 @@ fn a_selected_sender_that_thinks_better_of_it() {
 }
 
 #[test]
+fn a_task_that_was_promised_a_value_hears_of_the_end() {
+    let (tx, rx) = bounded::<u32>(0);
+    let (wakes, waker) = counting();
+    let mut receiving = pin!(rx.recv_async());
+    assert!(poll(receiving.as_mut(), &waker).is_pending());
+    let mut select = Select::new();
+    select.send(&tx);
+    let promised = select.select();
+    assert_eq!(wakes.count(), 0);
+    tx.close().unwrap();
+    assert_eq!(wakes.count(), 1);
+    assert!(matches!(poll(receiving.as_mut(), &waker), Poll::Ready(Err(_))));
+    assert!(promised.send(&tx, 1).is_err());
+}
+
+#[test]
 fn a_task_comes_to_a_sender_of_a_select() {
     let (tx, rx) = bounded(0);
     for leave in [false, true] {

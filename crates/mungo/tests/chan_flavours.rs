@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Drops, wait_until};
+use common::{Drops, go_named, wait_until, wait_until_parked};
 use mungo::chan::{
     CloseError, Receiver, RecvError, RecvTimeoutError, Select, SendError, SendTimeoutError, Sender,
     TryRecvError, TrySendError, after, at, bounded, never, tick, unbounded,
@@ -316,5 +316,25 @@ fn a_panic_in_a_destructor_leaves_the_channel_free() {
         assert!(dropper.join().is_err());
         let back = tx.send(Bomb).unwrap_err();
         std::mem::forget(back);
+    }
+}
+
+#[test]
+fn a_receive_from_a_full_buffer_lets_a_sender_in() {
+    let (tx, rx) = bounded(2);
+    (0..2).for_each(|i| tx.send(i).unwrap());
+    let sender = go_named("waits for a place", move || tx.send(2).unwrap());
+    wait_until_parked("waits for a place");
+    assert_eq!(rx.recv(), Ok(0));
+    sender.join().unwrap();
+    assert!(rx.len() == 2 && rx.iter().eq(1..3));
+}
+
+#[test]
+fn without_receivers_nothing_is_in_the_channel() {
+    for (tx, rx) in kinds().into_iter().skip(1) {
+        tx.send(1).unwrap();
+        drop(rx);
+        assert!(tx.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Drops, wait_until};
+use common::{Drops, go_named, wait_until, wait_until_parked};
 use mungo::chan::{
     ReadyTimeoutError, RecvError, Select, SelectTimeoutError, SendError, TryReadyError, TrySelectError, after,
     at, bounded, never, select, select_biased, tick, unbounded,
@@ -353,4 +353,67 @@ fn selected_values_are_dropped_once() {
     let received: usize = receivers.into_iter().map(|g| g.join().unwrap()).sum();
     assert_eq!((received, drops.count()), (1000, 1000));
     wait_until("nobody is left in a queue", || tx.try_send(drops.one()).is_err());
+}
+
+#[test]
+fn who_watches_for_a_place_hears_of_it() {
+    let (tx, rx) = bounded(1);
+    tx.send(1).unwrap();
+    let watched = tx.clone();
+    let watching = go_named("watches for a place", move || {
+        let mut select = Select::new();
+        select.send(&watched);
+        select.ready()
+    });
+    wait_until_parked("watches for a place");
+    assert_eq!(rx.recv(), Ok(1));
+    assert_eq!(watching.join().unwrap(), 0);
+}
+
+#[test]
+fn a_place_is_promised_to_one_sender_only() {
+    let (tx, rx) = bounded(1);
+    let mut select = Select::new();
+    select.send(&tx);
+    let first = select.select();
+    assert!(tx.is_full() && tx.is_empty());
+    assert!(tx.try_send(2).is_err());
+    let mut other = Select::new();
+    other.send(&tx);
+    assert!(other.try_select().is_err());
+    first.send(&tx, 1).unwrap();
+    assert_eq!((rx.recv(), rx.try_recv().is_err()), (Ok(1), true));
+}
+
+#[test]
+fn a_promised_place_that_is_given_back_goes_to_the_next_sender() {
+    let (tx, rx) = bounded(1);
+    let mut select = Select::new();
+    select.send(&tx);
+    let promised = select.select();
+    let blocked = tx.clone();
+    let sender = go_named("waits for the place", move || blocked.send(7));
+    wait_until_parked("waits for the place");
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(promised))).is_err(), "it was not completed");
+    assert_eq!(sender.join().unwrap(), Ok(()));
+    assert_eq!(rx.recv(), Ok(7));
+}
+
+#[test]
+fn a_select_that_was_promised_a_value_in_vain_waits_on() {
+    let ((tx, rx), (_other, never_sent)) = (bounded::<i32>(0), bounded::<i32>(0));
+    let receiver = go_named("selects a receive", move || {
+        select! {
+            recv(rx) -> v => v,
+            recv(never_sent) -> v => v,
+        }
+    });
+    wait_until_parked("selects a receive");
+    let mut select = Select::new();
+    select.send(&tx);
+    let promised = select.select();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(promised))).is_err(), "it was not completed");
+    wait_until_parked("selects a receive");
+    tx.send(7).unwrap();
+    assert_eq!(receiver.join().unwrap(), Ok(7));
 }

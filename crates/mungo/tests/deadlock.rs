@@ -5,11 +5,14 @@ mod common;
 
 use common::{child, runtime};
 use mungo::{go, park, sleep};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::{Duration, Instant};
 
 children!(
     main_joins_a_parked_goroutine,
     main_joins_late,
+    main_waits_again_and_again,
     main_waits_for_a_scope,
     main_awaits_a_goroutine,
     main_goroutine_parks,
@@ -18,11 +21,16 @@ children!(
     a_plain_thread_unparks,
     a_timer_is_pending,
     a_goroutine_computes,
+    a_goroutine_blocks_its_thread,
     another_runtime_is_active,
     nobody_waits,
+    warned_beside_a_thread,
+    warned_with_two_runtimes,
+    a_thread_takes_its_time,
 );
 
 const DEADLOCK: &str = "fatal error: all goroutines are asleep - deadlock!";
+const WARNING: &str = "mungo: warning: all goroutines are asleep, for ";
 
 fn main_joins_a_parked_goroutine() {
     let stuck = mungo::Builder::new().name("stuck".to_owned()).spawn(park).unwrap();
@@ -63,6 +71,26 @@ fn main_joins_late() {
 fn a_deadlock_that_comes_late_is_found() {
     let ended = assert_deadlock("main_joins_late");
     assert!(ended.took < Duration::from_millis(1200) + Duration::from_secs(2), "{ended:#?}");
+}
+
+/// Main was woken before, from a wait without end and from one with a deadline.
+fn main_waits_again_and_again() {
+    let (tx, rx) = mungo::chan::bounded(0);
+    let sender = go(move || {
+        for _ in 0..2 {
+            sleep(Duration::from_millis(50));
+            tx.send(()).unwrap();
+        }
+    });
+    rx.recv().unwrap();
+    rx.recv_timeout(common::PATIENCE).unwrap();
+    sender.join().unwrap();
+    go(park).join().unwrap();
+}
+
+#[test]
+fn a_deadlock_after_waits_that_ended_is_found() {
+    assert_deadlock("main_waits_again_and_again");
 }
 
 fn main_waits_for_a_scope() {
@@ -151,6 +179,19 @@ fn a_goroutine_computes() {
     waiting.join().unwrap();
 }
 
+/// All Ps are idle then: its own was taken for a goroutine that has ended.
+fn a_goroutine_blocks_its_thread() {
+    let rt = runtime(1);
+    let waiting = rt.spawn(park);
+    let g = waiting.goroutine();
+    rt.spawn(move || {
+        std::thread::sleep(Duration::from_millis(800));
+        g.unpark();
+    });
+    rt.spawn(|| ()).join().unwrap();
+    waiting.join().unwrap();
+}
+
 fn another_runtime_is_active() {
     let (a, b) = (runtime(1), runtime(1));
     let waiting = a.spawn(park);
@@ -174,6 +215,7 @@ fn there_is_no_false_alarm() {
         "a_plain_thread_unparks",
         "a_timer_is_pending",
         "a_goroutine_computes",
+        "a_goroutine_blocks_its_thread",
         "another_runtime_is_active",
         "nobody_waits",
     ];
@@ -182,4 +224,128 @@ fn there_is_no_false_alarm() {
             s.spawn(move || _ = child::run(name).assert_success().assert_does_not_say(DEADLOCK));
         }
     });
+}
+
+/// Standard error of this process, as a thread of it reads it.
+struct OwnStderr {
+    reads: std::io::PipeReader,
+    original: std::fs::File,
+}
+
+impl OwnStderr {
+    fn new() -> OwnStderr {
+        let (reads, writes) = std::io::pipe().unwrap();
+        // SAFETY: descriptors of ours; the copy has no other owner.
+        let original = unsafe {
+            let copy = libc::dup(2);
+            assert!(copy >= 0 && libc::dup2(writes.as_raw_fd(), 2) == 2);
+            std::fs::File::from_raw_fd(copy)
+        };
+        OwnStderr { reads, original }
+    }
+
+    /// What is written next, in one piece. It goes on to the original too.
+    fn next(&mut self) -> String {
+        let mut bytes = [0; 4096];
+        let n = self.reads.read(&mut bytes).unwrap();
+        self.original.write_all(&bytes[..n]).unwrap();
+        String::from_utf8_lossy(&bytes[..n]).into_owned()
+    }
+}
+
+fn hasty_to_warn() -> mungo::Runtime {
+    mungo::Runtime::builder().procs(1).deadlock_warning(Duration::from_millis(50)).build().unwrap()
+}
+
+/// The thread that reads the warnings is the other thread, and ends the standstills.
+fn warned_beside_a_thread() {
+    let (mut stderr, rt) = (OwnStderr::new(), hasty_to_warn());
+    let (tx, rx) = mungo::chan::bounded::<()>(0);
+    let body = move || {
+        park();
+        park();
+        _ = mungo::Builder::new().name("second".to_owned()).spawn(move || rx.recv()).unwrap().join();
+    };
+    let stuck = mungo::Builder::new().name("stuck".to_owned()).spawn_on(&rt, body).unwrap();
+    let g = stuck.goroutine();
+    let thread = std::thread::spawn(move || {
+        let first = stderr.next();
+        assert!(first.contains("'stuck'") && !first.contains("'second'"), "{first}");
+        g.unpark(); // it parks again, which is the same standstill
+        std::thread::sleep(Duration::from_millis(500));
+        g.unpark();
+        let second = stderr.next();
+        assert!(second.contains("'stuck'") && second.contains("'second'"), "{second}");
+        drop(tx);
+    });
+    stuck.join().unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn beside_other_threads_each_standstill_is_warned_of_once() {
+    let ended = child::run("warned_beside_a_thread");
+    ended.assert_success().assert_says(WARNING).assert_does_not_say(DEADLOCK);
+    ended.assert_says("It is not fatal because the process has another thread, which may wake one.");
+    ended
+        .assert_says("[waiting: park, ")
+        .assert_says("[waiting: join, ")
+        .assert_says("[waiting: chan receive, ");
+    assert_eq!(ended.stderr.matches(WARNING).count(), 2, "{ended:#?}");
+}
+
+/// Each is quiet, and could only be woken by the other or by a plain thread.
+fn warned_with_two_runtimes() {
+    let mut stderr = OwnStderr::new();
+    let (a, b) = (hasty_to_warn(), runtime(1));
+    let first = mungo::Builder::new().name("first".to_owned()).spawn_on(&a, park).unwrap();
+    b.spawn(park);
+    let g = first.goroutine();
+    let thread = std::thread::spawn(move || {
+        let text = stderr.next();
+        assert!(text.contains(WARNING) && text.contains("'first'"), "{text}");
+        g.unpark();
+    });
+    first.join().unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn runtimes_that_wait_for_each_other_are_warned_of() {
+    child::run("warned_with_two_runtimes").assert_success().assert_says(WARNING);
+}
+
+fn a_thread_takes_its_time() {
+    let waiting = go(park);
+    let g = waiting.goroutine();
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        g.unpark();
+    });
+    waiting.join().unwrap();
+    thread.join().unwrap();
+}
+
+/// The child `name` with `MUNGO_DEBUG=deadlock=ms`.
+fn warns(name: &str, ms: u32) -> bool {
+    let mut command = child::command(name);
+    command.env("MUNGO_DEBUG", format!("deadlock={ms}"));
+    let ended = child::finish(command);
+    ended.assert_success().assert_does_not_say(DEADLOCK);
+    ended.stderr.contains(WARNING)
+}
+
+#[test]
+fn the_environment_says_when_to_warn() {
+    assert!(warns("a_thread_takes_its_time", 50));
+    assert!(!warns("a_thread_takes_its_time", 0));
+    assert!(!warns("a_thread_takes_its_time", 10_000));
+}
+
+#[test]
+fn there_is_no_false_warning() {
+    let quiet = ["another_runtime_is_active", "nobody_waits", "a_goroutine_blocks_its_thread"];
+    for name in ["a_timer_is_pending", "a_goroutine_computes"].into_iter().chain(quiet) {
+        assert!(!warns(name, 50), "{name}");
+    }
 }

@@ -22,6 +22,7 @@ children!(
     quit_after_the_end,
     quit_with_a_handler,
     quit_ignored,
+    quit_at_the_end,
 );
 
 #[inline(never)]
@@ -425,6 +426,29 @@ fn sigquit_without_a_runtime_is_what_it_was() {
     child::run("quit_after_the_end").assert_signal(libc::SIGQUIT).assert_does_not_say("goroutine");
 }
 
+/// The signal comes while the only runtime ends: some time, in µs, after that began.
+fn quit_at_the_end() {
+    let runtime = common::runtime(1);
+    let after: u64 = std::env::var("AFTER_US").unwrap().parse().unwrap();
+    let sender = std::thread::spawn(move || {
+        let until = std::time::Instant::now() + Duration::from_micros(after);
+        while std::time::Instant::now() < until {}
+        send_quit();
+    });
+    common::end(runtime);
+    sender.join().unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn sigquit_is_not_lost_with_a_runtime_that_ends() {
+    for after in (0..40).map(|i| i * 5) {
+        let mut command = child::command("quit_at_the_end");
+        command.env("AFTER_US", after.to_string());
+        child::finish(command).assert_signal(libc::SIGQUIT);
+    }
+}
+
 static CALLED: AtomicBool = AtomicBool::new(false);
 
 fn quit_with_a_handler() {
@@ -450,13 +474,21 @@ fn a_handler_of_the_program_is_called_and_decides() {
 fn quit_ignored() {
     // SAFETY: no handler.
     unsafe { libc::signal(libc::SIGQUIT, libc::SIG_IGN) };
-    common::runtime(1).run(|| {
+    let runtime = common::runtime(1);
+    runtime.run(|| {
+        let stderr = StderrInMemory::new();
         send_quit();
-        mungo::sleep(Duration::from_millis(100));
+        stderr.show_when_it_ends_with_a_dump();
     });
+    common::end(runtime);
+    send_quit();
+    println!("alive without a runtime");
 }
 
+/// What a script starts in the background has inherited that.
 #[test]
-fn an_ignored_sigquit_stays_ignored() {
-    child::run("quit_ignored").assert_success().assert_does_not_say("goroutine");
+fn where_sigquit_was_ignored_the_process_goes_on_after_a_dump() {
+    let ended = child::run("quit_ignored");
+    ended.assert_success().assert_says("SIGQUIT: mungo: 1 goroutine\n");
+    assert!(ended.stdout.contains("alive"), "{ended:#?}");
 }

@@ -231,3 +231,26 @@ fn no_wakeup_is_lost_in_bursts() {
     assert_eq!(ran.load(SeqCst), threads * rounds * burst);
     end(rt);
 }
+
+/// It finds nobody in the queue of its P, and must look further.
+#[test]
+fn who_only_yields_makes_room_for_those_that_come_from_outside() {
+    /// A goroutine from outside has its turn when the P comes to the global queue, which it does every 61 turns.
+    const MANY: u64 = 1000;
+    let rt = runtime(1);
+    for _ in 0..50 {
+        let [waits, stop] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (waiting, stopped) = (waits.clone(), stop.clone());
+        let yielding = rt.spawn(move || {
+            let mut turns = 0;
+            while !stopped.load(Relaxed) {
+                turns += u64::from(waiting.load(Acquire));
+                assert!(turns < MANY, "starved");
+                yield_now();
+            }
+        });
+        rt.spawn(move || stop.store(true, Relaxed));
+        waits.store(true, Release);
+        yielding.join().unwrap();
+    }
+}

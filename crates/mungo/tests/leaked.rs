@@ -1,5 +1,6 @@
 //! Leaks: goroutines that nobody can wake are found, and others are not taken for such. Each case is a process of its
 //! own, so that nothing is left over from others.
+#![cfg(not(mungo_asan))] // the sanitizer's shadow is more memory than is searched
 
 #[macro_use]
 mod common;

@@ -58,10 +58,12 @@ fn rare_switches_are_all_timed() {
 fn waits_are_waits() {
     let rt = runtime(1);
     rt.run(|| {
-        // Everybody waits for the one who does not let go.
-        let waiting: Vec<_> = (0..20).map(|_| go(mungo::yield_now)).collect();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(5) {}
+        // One P, and each computes for longer than it takes to make room: the last one waits for all others.
+        let compute = || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(400) {}
+        };
+        let waiting: Vec<_> = (0..40).map(|_| go(compute)).collect();
         waiting.into_iter().for_each(|w| w.join().unwrap());
     });
     let m = rt.metrics();
@@ -146,4 +148,24 @@ mod prometheus {
         }
         end(rt);
     }
+}
+
+/// The sums are not taken at one moment; still none of them goes back.
+#[test]
+fn counts_of_goroutines_do_not_go_back() {
+    let rt = runtime(2);
+    let spawner = rt.spawn(|| {
+        for _ in 0..50_000 {
+            go(|| ()).join().unwrap();
+        }
+    });
+    let mut last = rt.metrics();
+    while last.finished < 50_000 {
+        let now = rt.metrics();
+        assert!(now.spawned >= last.spawned, "{} after {}", now.spawned, last.spawned);
+        assert!(now.finished >= last.finished && now.spawned - now.finished == now.goroutines);
+        last = now;
+    }
+    spawner.join().unwrap();
+    end(rt);
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::{go_named, wait_until_parked};
 use mungo::go;
 use mungo::net::{Pollable, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -257,4 +258,39 @@ fn files() {
     })
     .join()
     .unwrap();
+}
+
+#[test]
+fn a_descriptor_that_keeps_its_mode_parks_goroutines_all_the_same() {
+    let is_blocking = |fd: i32| {
+        // SAFETY: no memory involved.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        flags & libc::O_NONBLOCK == 0
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    let reader = Pollable::keeping_mode(reader).unwrap();
+    let writer = Pollable::keeping_mode(writer).unwrap();
+    assert!(is_blocking(reader.as_raw_fd()) && is_blocking(writer.as_raw_fd()));
+
+    // Far more than the pipe holds, in one call: passed on as it is, it would block the thread.
+    let writing = go_named("keeps-mode-writer", move || (&writer).write_all(&vec![7; 1 << 20]));
+    wait_until_parked("keeps-mode-writer");
+    let mut bytes = Vec::new();
+    (&reader).read_to_end(&mut bytes).unwrap();
+    writing.join().unwrap().unwrap();
+    assert_eq!(bytes.len(), 1 << 20);
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    let reader = Pollable::keeping_mode(reader).unwrap();
+    let (ctx, cancel) = mungo::context::Context::background().with_cancel();
+    let reading = go_named("keeps-mode-reader", move || {
+        let ended = reader.with_context(&ctx).read(&mut [0; 8]);
+        (reader, ended)
+    });
+    wait_until_parked("keeps-mode-reader");
+    cancel.cancel();
+    let (reader, ended) = reading.join().unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Other);
+    (&writer).write_all(b"x").unwrap();
+    assert_eq!((&reader).read(&mut [0; 8]).unwrap(), 1);
 }

@@ -8,7 +8,17 @@ use mungo::{Builder, go, yield_now};
 use std::any::Any;
 use std::cell::RefCell;
 
-children!(detached, detached_late, joined, scoped, in_destructor_of_result, small_stack);
+children!(
+    detached,
+    detached_late,
+    joined,
+    scoped,
+    in_destructor_of_result,
+    small_stack,
+    named,
+    hook_of_the_programs_own,
+    hook_around_the_former_one
+);
 
 const NOBODY: &str = "panicked and nobody joins it";
 
@@ -41,6 +51,59 @@ fn a_detached_panic_is_reported() {
             .assert_says(&format!("{NOBODY}: the reason"));
     }
     child::run("detached").assert_says(&format!("{NOBODY}: Box<dyn Any>"));
+}
+
+fn named() {
+    let parser = Builder::new().name("parser".to_owned()).spawn(|| {
+        assert_eq!(std::thread::current().name(), Some("parser"));
+        panic!("the reason")
+    });
+    let parser = parser.unwrap();
+    println!("{}", parser.goroutine().id());
+    parser.join().unwrap_err();
+    // Nothing is left of the name in the block, nor in the handle that outlives it.
+    let thread = go(std::thread::current).join().unwrap();
+    assert_eq!(thread.name(), None);
+    let again = Builder::new().name("n".repeat(1000)).spawn(std::thread::current).unwrap();
+    assert_eq!(again.join().unwrap().name(), Some(&*"n".repeat(1000)));
+    go(|| panic!("unnamed")).join().unwrap_err();
+}
+
+#[test]
+fn a_panic_names_its_goroutine() {
+    let ended = child::run("named");
+    let id: u64 = ended.stdout.trim().parse().unwrap();
+    ended
+        .assert_success()
+        .assert_says("thread 'parser' (")
+        .assert_says(&format!("mungo: goroutine {id} 'parser' (spawned at crates/mungo/tests/panics.rs:"))
+        .assert_says("thread '<unnamed>' (")
+        .assert_does_not_say(NOBODY);
+    assert_eq!(ended.stderr.matches("mungo: goroutine ").count(), 2, "{ended:#?}");
+}
+
+fn hook_of_the_programs_own() {
+    std::panic::set_hook(Box::new(|_| eprintln!("own hook")));
+    joined();
+}
+
+fn hook_around_the_former_one() {
+    joined();
+    let former = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        eprintln!("own hook");
+        former(info);
+    }));
+    joined();
+}
+
+#[test]
+fn the_programs_own_panic_hook_is_kept() {
+    let own = child::run("hook_of_the_programs_own");
+    assert_eq!(own.assert_success().stderr, "own hook\n");
+    let around = child::run("hook_around_the_former_one");
+    around.assert_success().assert_says("own hook\n");
+    assert_eq!(around.stderr.matches("panicked\n").count(), 2, "{around:#?}");
 }
 
 fn joined() {

@@ -224,8 +224,8 @@ fn thread_cpu_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Spinning goroutines get CPU time by weight, within 5 %. A goroutine that never calls the runtime stays on its
-/// thread, which runs nobody else meanwhile: so the thread's CPU clock is its own. Turns would not do: CPUs that
+/// Spinning goroutines get CPU time by weight, within 5 %. Each is locked to its thread, which runs nobody else
+/// meanwhile: so the thread's CPU clock is its own. Turns would not do: CPUs that
 /// others use too are not equally fast.
 #[test]
 fn fair_divides_cpu_time_by_weight() {
@@ -241,6 +241,7 @@ fn fair_divides_cpu_time_by_weight() {
             .map(|(i, weight)| {
                 let (stop, used_ns) = (stop.clone(), used_ns.clone());
                 let spin = move || {
+                    let _locked = mungo::lock_os_thread();
                     let start = thread_cpu_ns();
                     while !stop.load(Acquire) {
                         (0..10_000).for_each(|k| _ = std::hint::black_box(k));

@@ -208,7 +208,7 @@ mod registers {
             Box::new(move |end| {
                 let expect = mix(i);
                 let mut rounds = 0u64;
-                while !end.passed() {
+                while rounds == 0 || !end.passed() {
                     assert_eq!(mix(std::hint::black_box(i)), expect);
                     rounds += 1;
                 }
@@ -235,7 +235,7 @@ mod registers {
         check(|i| {
             Box::new(move |end| {
                 let mut rounds = 0u64;
-                while !end.passed() {
+                while rounds == 0 || !end.passed() {
                     let x = f64::from(i as u32);
                     let mut sse = [x, x + 1.0];
                     for _ in 0..100_000 {
@@ -273,7 +273,7 @@ mod registers {
         check(|i| {
             Box::new(move |end| {
                 let mut rounds = 0u64;
-                while !end.passed() {
+                while rounds == 0 || !end.passed() {
                     // SAFETY: detected above, and below.
                     let ok =
                         unsafe { avx2(i) } && (!is_x86_feature_detected!("avx512f") || unsafe { avx512(i) });
@@ -358,4 +358,17 @@ fn no_thread_stays_limited_to_one_cpu() {
     wait_until("all have ended", || runtime.metrics().goroutines == 0);
     // Other tests run in this process, whose threads may be limited just now.
     wait_until("no thread is limited", || limited() == 0);
+}
+
+/// All of these tests once more, with thread-switching.
+#[test]
+fn all_of_this_holds_with_thread_switching() {
+    const DEBUG: &str = "MUNGO_DEBUG";
+    const ONLY_BY_THREAD: &str = "asyncpreempt=thread";
+    if std::env::var(DEBUG).is_ok_and(|debug| debug == ONLY_BY_THREAD) {
+        return; // this is the child
+    }
+    let mut command = common::child::this();
+    command.args(["--test-threads", "2"]).env(DEBUG, ONLY_BY_THREAD);
+    common::child::finish(command).assert_success();
 }

@@ -13,7 +13,15 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-children!(default_procs, bad_environment, build_and_shut_down, threads_end, drop_with_live_goroutines);
+children!(
+    default_procs,
+    bad_environment,
+    build_and_shut_down,
+    threads_end,
+    drop_with_live_goroutines,
+    drop_with_a_bound_goroutine,
+    waits_for_the_next_in_line,
+);
 
 #[test]
 fn senseless_numbers_are_refused() {
@@ -294,4 +302,46 @@ fn drop_with_live_goroutines() {
 #[test]
 fn a_dropped_runtime_ends_after_its_last_goroutine() {
     child::run("drop_with_live_goroutines").assert_success();
+}
+
+/// The last goroutine ends together with its thread, which looks no further.
+fn drop_with_a_bound_goroutine() {
+    let rt = runtime(1);
+    let bound = rt.spawn(|| {
+        std::mem::forget(mungo::lock_os_thread());
+        mungo::park();
+    });
+    wait_until("it waits", || rt.metrics().per_proc.iter().any(|p| p.parks > 0));
+    drop(rt);
+    bound.goroutine().unpark();
+    bound.join().unwrap();
+    wait_until("the threads ended", || threads() == 1);
+}
+
+#[test]
+fn a_dropped_runtime_ends_after_a_goroutine_that_is_bound() {
+    child::run("drop_with_a_bound_goroutine").assert_success();
+}
+
+/// Its P has one goroutine in line, and will not come to it.
+fn waits_for_the_next_in_line() {
+    runtime(2).run(|| {
+        for _ in 0..20 {
+            let ran = Arc::new(AtomicBool::new(false));
+            let runs = ran.clone();
+            go(move || runs.store(true, Release));
+            let patience = common::Deadline::after(common::PATIENCE);
+            while !ran.load(Acquire) {
+                assert!(!patience.passed(), "nobody took it");
+            }
+        }
+    });
+}
+
+/// Without preemption signals, so that its P does not move on.
+#[test]
+fn the_next_in_line_is_taken_from_a_p_that_stands_still() {
+    let mut command = child::command("waits_for_the_next_in_line");
+    command.env("MUNGO_DEBUG", "asyncpreempt=0");
+    child::finish(command).assert_success();
 }

@@ -1,9 +1,10 @@
-//! Signals: the program's own handler for SIGURG stays in force, and a flood of them from outside does no harm.
+//! Signals: the program's own handler for SIGURG gets all that are not ours, and a flood of them does no harm.
 
 mod common;
 
 use common::{Deadline, runtime, wait_until};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
@@ -26,6 +27,8 @@ fn sigurg_from_outside() {
     }
     let rt = runtime(2);
     chained_on_plain_threads();
+    chained_on_workers(&rt);
+    our_own_are_not_passed_on();
     flood(&rt);
     common::end(rt);
 }
@@ -40,6 +43,59 @@ fn chained_on_plain_threads() {
     // SAFETY: asks for this thread's id.
     send(unsafe { libc::gettid() });
     wait_until("the program's handler ran", || SEEN.load(Relaxed) > before);
+}
+
+fn chained_on_workers(rt: &mungo::Runtime) {
+    let before = SEEN.load(Relaxed);
+    let seen = rt.run(move || {
+        send(common::gettid()); // it comes before the call returns
+        SEEN.load(Relaxed)
+    });
+    assert_eq!(seen, before + 1, "by `tgkill` of the program itself");
+    rt.run(move || {
+        let _open = urgent_data_for_this_thread();
+        let end = Deadline::after(common::PATIENCE);
+        while SEEN.load(Relaxed) == before + 1 && !end.passed() {}
+    });
+    assert_eq!(SEEN.load(Relaxed), before + 2, "by the kernel");
+}
+
+/// What the signal is for: an urgent byte comes to a socket whose owner is this thread.
+fn urgent_data_for_this_thread() -> impl Drop {
+    #[repr(C)]
+    struct Owner {
+        kind: libc::c_int,
+        id: libc::pid_t,
+    }
+    const F_SETOWN_EX: libc::c_int = 15;
+    const F_OWNER_TID: libc::c_int = 0;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let server = listener.accept().unwrap().0;
+    let owner = Owner { kind: F_OWNER_TID, id: common::gettid() };
+    // SAFETY: descriptors of this function, and memory that outlives the calls.
+    unsafe {
+        assert_eq!(libc::fcntl(server.as_raw_fd(), F_SETOWN_EX, &owner), 0);
+        assert_eq!(libc::send(client.as_raw_fd(), c"!".as_ptr().cast(), 1, libc::MSG_OOB), 1);
+    }
+    OwnedFd::from(server)
+}
+
+fn our_own_are_not_passed_on() {
+    let rt = common::hasty_runtime(1);
+    let before = SEEN.load(Relaxed);
+    let stop = Arc::new(AtomicBool::new(false));
+    let all: Vec<_> = (0..3)
+        .map(|_| {
+            let stop = stop.clone();
+            rt.spawn(move || while !stop.load(Relaxed) {})
+        })
+        .collect();
+    wait_until("some were interrupted", || common::preemptions(&rt) > 50);
+    stop.store(true, Relaxed);
+    all.into_iter().for_each(|g| g.join().unwrap());
+    common::end(rt);
+    assert_eq!(SEEN.load(Relaxed), before);
 }
 
 /// Every thread of the process gets signals all the time, while goroutines compute, sleep and block.

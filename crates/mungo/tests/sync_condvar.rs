@@ -170,3 +170,38 @@ fn stress_notifications_against_timeouts() {
         assert_eq!(notified, woken);
     });
 }
+
+#[test]
+fn a_condition_that_comes_true_at_the_last_moment_is_no_timeout() {
+    let (mutex, condvar) = (Mutex::new(()), Condvar::new());
+    let mut looks = 0;
+    let result = condvar.wait_while_for(
+        &mut mutex.lock(),
+        |()| {
+            looks += 1;
+            looks == 1
+        },
+        Duration::from_millis(1),
+    );
+    assert_eq!((looks, result.timed_out()), (2, false));
+}
+
+/// Its state says whether somebody waits: that spares those who notify the lock.
+#[test]
+fn nobody_is_left_in_line() {
+    let waits = |condvar: &Condvar| format!("{condvar:?}").contains("waiting: true");
+    let (mutex, condvar) = (Mutex::new(()), Arc::new(Condvar::new()));
+    assert!(!waits(&condvar));
+    assert!(condvar.wait_for(&mut mutex.lock(), Duration::from_millis(1)).timed_out());
+    assert!(!waits(&condvar), "after a time-out");
+    let shared = Arc::new((Mutex::new(false), condvar));
+    let waiting = shared.clone();
+    let thread = std::thread::spawn(move || waiting.1.wait_while(&mut waiting.0.lock(), |done| !*done));
+    while !waits(&shared.1) {
+        std::thread::yield_now();
+    }
+    *shared.0.lock() = true;
+    assert!(shared.1.notify_one());
+    assert!(!waits(&shared.1), "after a notification");
+    thread.join().unwrap();
+}

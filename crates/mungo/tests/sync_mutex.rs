@@ -122,6 +122,129 @@ fn unsafe_raw<T>(mutex: &Mutex<T>) -> &RawMutex {
     unsafe { mutex.raw() }
 }
 
+fn on_one_proc<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    mungo::Runtime::builder().procs(1).build().unwrap().run(f)
+}
+
+/// Lets others run until the mutex's state says `part`.
+#[track_caller]
+fn until_it_says<T>(mutex: &Mutex<T>, part: &str) {
+    for _ in 0..10_000 {
+        if format!("{:?}", unsafe_raw(mutex)).contains(part) {
+            return;
+        }
+        mungo::yield_now();
+    }
+    panic!("never '{part}': {:?}", unsafe_raw(mutex));
+}
+
+fn compute(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// A goroutine that pushes its name.
+fn pusher(mutex: &Arc<Mutex<Vec<&'static str>>>, name: &'static str) -> mungo::JoinHandle<()> {
+    let mutex = mutex.clone();
+    mungo::go(move || mutex.lock().push(name))
+}
+
+/// A holder that unlocks and locks again at once, before the waiter that it has woken can run. The waiter, which has
+/// waited for longer than a millisecond, gets in line again, ahead of the other one, and asks for the lock: then it is
+/// its, and after it the other's, however quick the holder is. `false`: the holder was too slow.
+fn overtakes_once() -> bool {
+    let mutex = Arc::new(Mutex::new(Vec::new()));
+    let guard = mutex.lock();
+    let first = pusher(&mutex, "first");
+    until_it_says(&mutex, "waiters: true");
+    let second = pusher(&mutex, "second");
+    mungo::yield_now(); // it parks behind the first
+    compute(Duration::from_millis(2));
+    drop(guard);
+    let guard = mutex.lock();
+    let overtaken = guard.is_empty();
+    if overtaken {
+        until_it_says(&mutex, "starving: true");
+    }
+    drop(guard);
+    mutex.lock().push("holder");
+    first.join().unwrap();
+    second.join().unwrap();
+    if overtaken {
+        assert_eq!(*mutex.lock(), ["first", "second", "holder"]);
+    }
+    overtaken
+}
+
+#[test]
+fn a_starving_waiter_is_not_overtaken() {
+    on_one_proc(|| assert!((0..1000).any(|_| overtakes_once()), "the holder was always too slow"));
+}
+
+/// The same, with a third one that has just come when its turn is there: it ends the hand-overs although a fourth
+/// waits. `false`: it took longer than the millisecond after which it wants them itself.
+fn calms_down_once() -> bool {
+    let mutex = Arc::new(Mutex::new(Vec::new()));
+    let guard = mutex.lock();
+    let first = pusher(&mutex, "first");
+    until_it_says(&mutex, "waiters: true");
+    compute(Duration::from_millis(2));
+    drop(guard);
+    let guard = mutex.lock();
+    if !guard.is_empty() {
+        return false;
+    }
+    until_it_says(&mutex, "starving: true");
+    let fresh = mutex.clone();
+    let second = mungo::go(move || {
+        let guard = fresh.lock();
+        let state = format!("{:?}", unsafe_raw(&fresh));
+        drop(guard);
+        assert!(state.contains("waiters: true"), "{state}");
+        state.contains("starving: false")
+    });
+    mungo::yield_now(); // it parks
+    let third = pusher(&mutex, "third");
+    mungo::yield_now(); // behind it
+    drop(guard);
+    first.join().unwrap();
+    third.join().unwrap();
+    second.join().unwrap()
+}
+
+#[test]
+fn hand_overs_end_with_a_waiter_that_has_just_come() {
+    on_one_proc(|| assert!((0..1000).any(|_| calms_down_once()), "it starves until the queue is empty"));
+}
+
+#[test]
+fn a_fair_unlock_lets_the_next_holder_run() {
+    on_one_proc(|| {
+        let mutex = Arc::new(Mutex::new(Vec::new()));
+        let guard = mutex.lock();
+        let other = pusher(&mutex, "other");
+        until_it_says(&mutex, "waiters: true");
+        MutexGuard::unlock_fair(guard);
+        assert_eq!(mutex.try_lock().map(|names| names.len()), Some(1), "it has not run");
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn who_gives_up_leaves_no_trace() {
+    on_one_proc(|| {
+        let mutex = Arc::new(Mutex::new(()));
+        let guard = mutex.lock();
+        let shared = mutex.clone();
+        let other = mungo::go(move || shared.try_lock_for(Duration::from_millis(1)).is_none());
+        assert!(other.join().unwrap());
+        until_it_says(&mutex, "waiters: false");
+        drop(guard);
+    });
+}
+
 /// Two who do nothing but hold the lock, and one who wants it now and then: by Go's rule it waits for a millisecond
 /// and some hand-overs, so that the others get no more than a few thousand turns. Counted, not timed.
 #[test]

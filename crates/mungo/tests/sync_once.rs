@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use sync_util::{KINDS, Kind, Rng, on_two_procs, run, scaled, seed};
+use sync_util::{KINDS, Kind, NO_MORE, Rng, meetings, on_two_procs, run, scaled, seed, spin_until};
 
 #[test]
 fn once_runs_once_and_the_others_wait() {
@@ -150,6 +150,16 @@ fn wait_group_does_not_go_below_zero() {
 }
 
 #[test]
+fn wait_group_does_not_overflow() {
+    let wg = WaitGroup::new();
+    wg.add(usize::MAX / 2);
+    for n in [1, usize::MAX / 2 + 1, usize::MAX] {
+        assert!(catch_unwind(AssertUnwindSafe(|| wg.add(n))).is_err(), "{n} more");
+    }
+    assert_eq!(wg.count(), usize::MAX / 2);
+}
+
+#[test]
 fn wait_group_timeouts_are_never_early() {
     for kind in [Kind::Goroutines, Kind::Threads] {
         run(kind, 3, |i| {
@@ -220,4 +230,42 @@ fn stress_once_lock() {
         });
         assert!(seen.iter().all(|v| v == cell.get().unwrap()));
     }
+}
+
+/// Two threads, of which the second does something at about the time when the first begins to wait for it; each round
+/// the times are others. A waiter that looks, and then sleeps without another look, sleeps for ever.
+fn meet(rounds: usize, prepares: impl Fn(), waits: impl Fn(usize), wakes: impl Fn(usize) + Sync) {
+    let round = AtomicUsize::new(0);
+    let delay = |n: usize| (0..n).for_each(|_| std::hint::spin_loop());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for i in 1..=rounds {
+                spin_until(|| round.load(Relaxed) >= i);
+                if round.load(Relaxed) == NO_MORE {
+                    break;
+                }
+                delay(i % 23);
+                wakes(i - 1);
+            }
+        });
+        for i in meetings(rounds) {
+            prepares();
+            round.store(i, Relaxed);
+            delay(i / 23 % 23);
+            waits(i - 1);
+        }
+        round.store(NO_MORE, Relaxed);
+    });
+}
+
+#[test]
+fn stress_a_wait_group_comes_to_zero_as_the_wait_begins() {
+    let group = WaitGroup::new();
+    meet(scaled(200_000), || group.add(1), |_| group.wait(), |_| group.done());
+}
+
+#[test]
+fn stress_once_is_done_as_the_wait_begins() {
+    let all: Vec<Once> = (0..scaled(200_000)).map(|_| Once::new()).collect();
+    meet(all.len(), || (), |i| all[i].wait(), |i| all[i].call_once(|| ()));
 }

@@ -5,7 +5,7 @@ mod sync_util;
 use mungo::sync::{Barrier, RwLock, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use sync_util::{KINDS, Rng, on_two_procs, run, scaled, seed};
+use sync_util::{KINDS, NO_MORE, Rng, meetings, on_two_procs, run, scaled, seed, spin_until};
 
 #[test]
 fn readers_share() {
@@ -181,4 +181,34 @@ fn stress_readers_and_writers() {
         .sum();
         assert_eq!(lock.read()[0], written, "{kind:?}");
     }
+}
+
+/// The last reader leaves while the writer gets ready to wait for it; each round the times are others.
+#[test]
+fn stress_a_reader_leaves_as_a_writer_comes() {
+    let rounds = scaled(200_000);
+    let lock = RwLock::new(0);
+    let (reads, wrote) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for i in meetings(rounds) {
+                let guard = lock.read();
+                reads.store(i, Relaxed);
+                (0..i % 61).for_each(|_| std::hint::spin_loop());
+                drop(guard);
+                spin_until(|| wrote.load(Relaxed) == i);
+            }
+            reads.store(NO_MORE, Relaxed);
+        });
+        for i in 1..=rounds {
+            spin_until(|| reads.load(Relaxed) >= i);
+            if reads.load(Relaxed) == NO_MORE {
+                break;
+            }
+            (0..i % 37).for_each(|_| std::hint::spin_loop());
+            *lock.write() += 1;
+            wrote.store(i, Relaxed);
+        }
+    });
+    assert_eq!(*lock.read(), wrote.load(Relaxed));
 }

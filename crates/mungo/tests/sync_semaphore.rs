@@ -100,6 +100,20 @@ fn a_big_one_that_gives_up_is_not_in_the_way() {
     assert_eq!(semaphore.available_permits(), 1);
 }
 
+/// There are no permits, and the second one wants none: it has to wait only as long as it is not the first.
+#[test]
+fn one_that_gives_up_lets_the_next_in_line_pass() {
+    let semaphore = Arc::new(Semaphore::new(0));
+    let (first, second) = (semaphore.clone(), semaphore.clone());
+    let first = mungo::go(move || first.acquire_timeout(Duration::from_millis(50)).is_some());
+    while !first.is_finished() && !format!("{semaphore:?}").contains("waiters: true") {
+        mungo::sleep(Duration::from_micros(100));
+    }
+    let second = mungo::go(move || drop(second.acquire_many(0)));
+    assert!(!first.join().unwrap());
+    second.join().unwrap();
+}
+
 #[test]
 fn permits_can_be_added_and_forgotten() {
     let semaphore = Semaphore::new(0);

@@ -1,14 +1,14 @@
 //! Style that matters is a test: what a reader of the code may rely on, checked line by line.
 //!
-//! Each finding reads `file:line: what is wrong`. The rules are in [`check_file`] and
-//! [`check_resume`]; the words they look for are put together from halves, so that this file
-//! obeys its own rules.
+//! Each finding reads `file:line: what is wrong`. The rules are in [`check_file`] and the functions
+//! that [`sources_are_tidy`] calls after it; the words they look for are put together from halves,
+//! so that this file obeys its own rules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders whose files are checked, from the root of the repository.
-const FOLDERS: [&str; 2] = ["crates", "examples"];
+const FOLDERS: [&str; 3] = ["crates", "docs", "examples"];
 
 /// The runtime's own code, for which the rules about orderings and switches hold.
 const RUNTIME: &str = "crates/mungo/src/";
@@ -17,7 +17,36 @@ const RUNTIME: &str = "crates/mungo/src/";
 const RESUMER: &str = "crates/mungo/src/stack/coro/portable.rs";
 
 /// The files between the scheduler's loop and that switch, which may pass it on: `.resume()`.
-const RESUME_CHAIN: [&str; 2] = ["crates/mungo/src/sched/g.rs", "crates/mungo/src/sched/worker.rs"];
+const RESUME_CHAIN: [&str; 2] = ["crates/mungo/src/sched/run/g.rs", "crates/mungo/src/sched/run/worker.rs"];
+
+/// The door in: where a goroutine that became runnable is queued.
+const QUEUES: &str = "crates/mungo/src/sched/pick/";
+
+/// Puts a goroutine into a queue.
+const PUSHES: [&str; 3] = ["push_global", "push_computing", "runq.push"];
+
+/// The files that move goroutines from one queue to another, which are runnable already.
+const MOVERS: [&str; 5] = [
+    "crates/mungo/src/sched/threads/handoff.rs",
+    "crates/mungo/src/sched/shared.rs",
+    "crates/mungo/src/sched/sysmon/watch.rs",
+    "crates/mungo/src/sched/engine/hooks.rs",
+    "crates/mungo/src/sched/engine/switch.rs",
+];
+
+/// The file with the numbers that decide scheduling, and the document that lists them.
+const NUMBERS: &str = "crates/mungo/src/policies/order.rs";
+const LIST_OF_NUMBERS: &str = "docs/numbers.md";
+
+/// The table of faults, which names a test for each row, and where these tests are.
+const FAULTS: &str = "docs/faults.md";
+const TESTS: &str = "crates/mungo/tests/";
+
+/// The document whose table says which module may use which.
+const LAYERS: &str = "ARCHITECTURE.md";
+
+/// A model of a protocol: files without one need not know of loom.
+const MODEL: &str = "#[cfg(all(test, loom))]";
 
 const MAX_COLUMNS: usize = 120;
 const MAX_LINES_SRC: usize = 600;
@@ -29,6 +58,12 @@ const ORDERING_NOTE_LINES: usize = 6;
 
 /// Left-overs of unfinished work.
 const LEFT_OVERS: [&str; 3] = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!(")];
+
+/// They panic if nobody reads, and wait for a lock that a goroutine may hold: the runtime has `say!` (`sys/say.rs`).
+const PRINTS: [&str; 2] = [concat!("pri", "nt!("), concat!("print", "ln!(")];
+
+/// The file that prints to see whether that is captured, on the thread of a test.
+const PRINTER: &str = "crates/mungo/src/sys/capture.rs";
 
 /// Where somebody's machine keeps things: nobody else's does.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
@@ -46,6 +81,7 @@ fn sources_are_tidy() {
         collect(&root.join(folder), &mut paths);
     }
     paths.sort();
+    paths.push(root.join(LAYERS));
     let files: Vec<(String, String)> = paths.iter().map(|path| read(&root, path)).collect();
 
     // A walk that finds nothing would pass all rules.
@@ -57,6 +93,11 @@ fn sources_are_tidy() {
         check_file(path, text, &mut findings);
     }
     check_resume(&files, &mut findings);
+    check_names(&files, &mut findings);
+    check_numbers(&files, &mut findings);
+    check_layers(&files, &mut findings);
+    check_faults(&files, &mut findings);
+    check_packages(&root, &files, &mut findings);
     assert!(findings.is_empty(), "{} findings\n{}", findings.len(), findings.join("\n"));
 }
 
@@ -64,6 +105,29 @@ fn repository() -> PathBuf {
     let krate = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = krate.ancestors().nth(2);
     root.expect("the crate is two folders below the root").to_owned()
+}
+
+/// A crate that is published has a page and its licences, and its neighbours by their versions.
+fn check_packages(root: &Path, files: &[(String, String)], findings: &mut Vec<String>) {
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with("/Cargo.toml")) {
+        if text.contains("publish = false") {
+            continue;
+        }
+        let folder = root.join(path).parent().expect("a folder").to_owned();
+        for name in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            if !folder.join(name).is_file() {
+                findings.push(format!("{path}:1: the crate is published without a {name}"));
+            }
+        }
+        if !text.contains("documentation = ") {
+            findings.push(format!("{path}:1: the crate is published without the address of its documentation"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            if line.contains("path = \"../") && !line.contains("version = ") {
+                findings.push(format!("{path}:{}: a neighbour without a version", number + 1));
+            }
+        }
+    }
 }
 
 /// All files below `folder`, without hidden ones and build output. A missing folder is empty.
@@ -109,8 +173,12 @@ fn check_file(path: &str, text: &str, findings: &mut Vec<String>) {
     if is_rust {
         check_whole(path, &lines, findings);
     }
+    let has_model = text.contains(MODEL);
     for (index, line) in lines.iter().enumerate() {
         let mut find = |what: &str| findings.push(format!("{path}:{}: {what}", index + 1));
+        if is_runtime && !has_model && line.contains(concat!("lo", "om)")) && !line.contains("test") {
+            find("a condition on loom outside of the protocols: see `mungo-models`");
+        }
         if line.ends_with(char::is_whitespace) {
             find("trailing white space");
         }
@@ -131,6 +199,13 @@ fn check_file(path: &str, text: &str, findings: &mut Vec<String>) {
             find(&format!("unfinished: `{found})`"));
         }
         let code = code(line);
+        if is_runtime && path != PRINTER && PRINTS.iter().any(|word| code.contains(word)) {
+            find("a message of the runtime that does not go by `say!`");
+        }
+        let may_push = path.starts_with(QUEUES) || MOVERS.contains(&path);
+        if is_runtime && !may_push && PUSHES.iter().any(|word| code.contains(word)) {
+            find("a goroutine is queued elsewhere than by `pick::enqueue`");
+        }
         in_import |= starts_import(code);
         if is_runtime && !in_import && is_strong(code) && !is_explained(&lines[..=index]) {
             find("a strong ordering without an `ORDERING:` note on it or just above");
@@ -213,6 +288,203 @@ fn check_resume(files: &[(String, String)], findings: &mut Vec<String>) {
     }
 }
 
+/// Source files that a document names are where it says: beside it, or below the crate's `src`. A page of `docs/` may
+/// leave the first folders out.
+fn check_names(files: &[(String, String)], findings: &mut Vec<String>) {
+    let is_there = |name: &str| files.iter().any(|(path, _)| path == name);
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".md")) {
+        let is_page = path.starts_with("docs/");
+        if !is_page && !path.starts_with(RUNTIME) {
+            continue;
+        }
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (index, line) in text.lines().enumerate() {
+            for name in line.split(['`', ' ', '(', ')']).filter(|word| word.ends_with(".rs")) {
+                let (above, folder) = match name.strip_prefix("../") {
+                    Some(rest) => (rest, folder.rsplit_once('/').map_or("", |(above, _)| above)),
+                    None => (name, folder),
+                };
+                let ends = |path: &str| format!("/{path}").ends_with(&format!("/{above}"));
+                let is_there = is_there(&format!("{folder}/{above}"))
+                    || is_there(&format!("{RUNTIME}{name}"))
+                    || name.starts_with("examples/") && is_there(name)
+                    || is_page && files.iter().any(|(path, _)| ends(path));
+                if !is_there {
+                    findings.push(format!("{path}:{}: there is no `{name}`", index + 1));
+                }
+            }
+        }
+    }
+}
+
+/// The list of numbers has each constant, with its value as it stands in the code, and no other one.
+fn check_numbers(files: &[(String, String)], findings: &mut Vec<String>) {
+    let entries = |path: &str, entry: fn(&str) -> Option<(&str, &str)>| {
+        let text = files.iter().find(|(p, _)| p == path).map_or("", |(_, text)| text.as_str());
+        let lines = text.lines().enumerate();
+        lines.filter_map(|(index, line)| Some((index + 1, entry(line)?))).collect::<Vec<_>>()
+    };
+    let numbers = entries(NUMBERS, |line| {
+        let (name, rest) = line.strip_prefix("pub(crate) const ")?.split_once(':')?;
+        Some((name, rest.split_once(" = ")?.1.trim_end_matches(';')))
+    });
+    let listed = entries(LIST_OF_NUMBERS, |line| {
+        let mut cells = line.split('|').skip(1).map(|cell| cell.trim().strip_prefix('`')?.strip_suffix('`'));
+        Some((cells.next()??, cells.next()??))
+    });
+    for (line, (name, value)) in &numbers {
+        if !listed.iter().any(|(_, row)| row == &(*name, *value)) {
+            findings.push(format!("{NUMBERS}:{line}: `{name}` = `{value}` is not in {LIST_OF_NUMBERS}"));
+        }
+    }
+    for (line, (name, _)) in &listed {
+        if !numbers.iter().any(|(_, (known, _))| known == name) {
+            findings.push(format!("{LIST_OF_NUMBERS}:{line}: there is no `{name}` in {NUMBERS}"));
+        }
+    }
+}
+
+/// The layer of each module: a line of the table has a number, and the names of the modules there.
+fn layers(text: &str) -> Vec<(&str, u32)> {
+    let table =
+        text.split_once("\nlayer ").map_or("", |(_, rest)| rest.split("```").next().unwrap_or_default());
+    let rows = table.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let layer = words.next()?.parse().ok()?;
+        Some(words.map(move |module| (module, layer)))
+    });
+    rows.flatten().collect()
+}
+
+/// A module uses modules of lower layers only, and names them: not what the root makes public of them.
+fn check_layers(files: &[(String, String)], findings: &mut Vec<String>) {
+    let sources = || files.iter().filter(|(path, _)| path.starts_with(RUNTIME) && path.ends_with(".rs"));
+    let module_of = |path: &str| path[RUNTIME.len()..].split(['/', '.']).next().unwrap_or_default().to_owned();
+    let table = files.iter().find(|(path, _)| path == LAYERS).map_or("", |(_, text)| text.as_str());
+    let table = layers(table);
+    let layer_of = |module: &str| table.iter().find(|(name, _)| *name == module).map(|(_, layer)| *layer);
+    for (module, _) in &table {
+        if !sources().any(|(path, _)| module_of(path) == *module) {
+            findings.push(format!("{LAYERS}:1: there is no module `{module}`"));
+        }
+    }
+    let macros: Vec<&str> = sources()
+        .flat_map(|(_, text)| text.split("macro_rules! ").skip(1))
+        .filter_map(|rest| rest.split([' ', '{']).next())
+        .collect();
+    for (path, text) in sources() {
+        let module = module_of(path);
+        if module == "lib" || path.ends_with("/tests.rs") || path.ends_with("/models.rs") {
+            continue;
+        }
+        let Some(layer) = layer_of(&module) else {
+            findings.push(format!("{path}:1: the module `{module}` is in no layer of {LAYERS}"));
+            continue;
+        };
+        for (line, used) in used_modules(&without_tests(text)) {
+            if used == module || macros.contains(&used.as_str()) {
+                continue;
+            }
+            match layer_of(&used) {
+                Some(lower) if lower < layer => {}
+                Some(_) => {
+                    findings.push(format!("{path}:{line}: `{module}` uses `{used}`, which is not below it"))
+                }
+                None => {
+                    findings.push(format!("{path}:{line}: `crate::{used}` is no module: name the one it is in"))
+                }
+            }
+        }
+    }
+}
+
+/// The text with comments and the code of tests blanked out, line by line.
+fn without_tests(text: &str) -> String {
+    let mut until: Option<String> = None; // the line that ends the test's item
+    let mut attribute = false;
+    let lines = text.lines().map(|line| {
+        if until.is_some() {
+            until = until.take_if(|end| line != end.as_str());
+            return "";
+        }
+        let start = line.trim_start();
+        if attribute && !start.starts_with("#[") {
+            attribute = false;
+            if line.ends_with('{') {
+                until = Some(format!("{}}}", &line[..line.len() - start.len()]));
+            }
+            return "";
+        }
+        attribute |= start.starts_with(concat!("#[cfg(te", "st)]")) || start.starts_with("#[cfg(all(test");
+        if attribute { "" } else { code(line) }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The first names of all paths from the root of the crate, each with its line.
+fn used_modules(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    for (at, _) in text.match_indices("crate::") {
+        let line = text[..at].matches('\n').count() + 1;
+        let rest = &text[at + "crate::".len()..];
+        if !rest.starts_with('{') {
+            found.push((line, name(rest)));
+            continue;
+        }
+        let mut depth = 0;
+        let mut is_start = false;
+        for (i, c) in rest.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+            if is_start && !c.is_whitespace() {
+                found.push((line, name(&rest[i..])));
+                is_start = false;
+            }
+            is_start |= depth == 1 && (c == '{' || c == ',');
+        }
+    }
+    found.retain(|(_, name)| !name.is_empty());
+    found
+}
+
+/// Each row of the table of faults ends with the tests that show it (`` `file`: `test`, `test`; `file`: all of it ``),
+/// or with the source file that has unit tests of it. Files and tests are there.
+fn check_faults(files: &[(String, String)], findings: &mut Vec<String>) {
+    let file = |path: &str| files.iter().find(|(p, _)| p == path).map(|(_, text)| text.as_str());
+    let is_head = |line: &str| line.starts_with("| fault ") || line.starts_with("|---");
+    for (index, line) in file(FAULTS).unwrap_or("").lines().enumerate() {
+        let Some(cell) =
+            line.strip_prefix('|').and_then(|row| row.trim_end().trim_end_matches('|').rsplit('|').next())
+        else {
+            continue;
+        };
+        let mut find = |what: String| findings.push(format!("{FAULTS}:{}: {what}", index + 1));
+        for part in cell.split(';').filter(|_| !is_head(line)) {
+            let (test_file, tests) = part.split_once(':').unwrap_or(("", part));
+            let names = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+            match names(test_file).first() {
+                // A source file, which `check_names` looks for.
+                None if names(tests).iter().any(|name| name.ends_with(".rs")) => {}
+                None => find(format!("no test in `{}`", part.trim())),
+                Some(name) => match file(&format!("{TESTS}{name}.rs")) {
+                    None => find(format!("there is no `{TESTS}{name}.rs`")),
+                    Some(text) => names(tests)
+                        .iter()
+                        .filter(|test| !text.contains(&format!("fn {test}(")))
+                        .for_each(|test| find(format!("`{name}` has no test `{test}`"))),
+                },
+            }
+        }
+    }
+}
+
 /// The rules themselves, on made-up files.
 mod rules {
     use super::{
@@ -283,6 +555,124 @@ mod rules {
         for word in LEFT_OVERS {
             assert_finds(TEST, &format!("fn a() {{\n    {word})\n}}"), 2, "unfinished");
         }
+    }
+
+    #[test]
+    fn one_door_in() {
+        for call in ["shared.push_global_one(g);", "p.runq.push_next(g);"] {
+            assert_finds(SRC, call, 1, "queued elsewhere");
+            assert_clean(&format!("{}a.rs", super::QUEUES), call);
+            assert_clean(super::MOVERS[0], call);
+            assert_clean(TEST, call);
+        }
+    }
+
+    #[test]
+    fn names_in_documents() {
+        let files = |text: &str| {
+            [
+                ("crates/mungo/src/a/README.md", text),
+                ("crates/mungo/src/a/b.rs", ""),
+                ("crates/mungo/src/c.rs", ""),
+            ]
+            .map(|(path, text)| (path.to_owned(), text.to_owned()))
+        };
+        let mut findings = Vec::new();
+        super::check_names(&files("`b.rs`, `a/b.rs`, `../c.rs` and c.rs (`c.rs`)"), &mut findings);
+        assert_eq!(findings, [""; 0]);
+        super::check_names(&files("x\n`d.rs`"), &mut findings);
+        assert_eq!(findings, ["crates/mungo/src/a/README.md:2: there is no `d.rs`"]);
+        let [_, b, c] = files("");
+        findings.clear();
+        super::check_names(&[("docs/e.md".into(), "`b.rs`, `a/b.rs`, `f.rs`".into()), b, c], &mut findings);
+        assert_eq!(findings, ["docs/e.md:1: there is no `f.rs`"]);
+    }
+
+    #[test]
+    fn faults_have_tests() {
+        let check = |row: &str| {
+            let text = format!("| fault | outcome | test |\n|---|---|---|\n| a | `b` | {row} |");
+            let test = format!("{}a.rs", super::TESTS);
+            let files = [(super::FAULTS, &*text), (&*test, "#[test]\nfn works() {}\nfn works_too() {}")];
+            let mut findings = Vec::new();
+            super::check_faults(&files.map(|(path, text)| (path.into(), text.into())), &mut findings);
+            findings
+        };
+        for row in ["`a`: `works`, `works_too`", "`a`: all of the file; unit tests of `b/c.rs`"] {
+            assert_eq!(check(row), [""; 0]);
+        }
+        assert_eq!(check("`a`: `works`, `work`"), ["docs/faults.md:3: `a` has no test `work`"]);
+        assert_eq!(check("`b`: `works`"), ["docs/faults.md:3: there is no `crates/mungo/tests/b.rs`"]);
+        assert_eq!(check("none"), ["docs/faults.md:3: no test in `none`"]);
+    }
+
+    #[test]
+    fn numbers_are_listed() {
+        let check = |code: &str, list: &str| {
+            let files = [(super::NUMBERS, code), (super::LIST_OF_NUMBERS, list)];
+            let mut findings = Vec::new();
+            super::check_numbers(&files.map(|(path, text)| (path.into(), text.into())), &mut findings);
+            findings
+        };
+        let code = "/// Doc.\npub(crate) const A_NS: u64 = 1_000;\n";
+        let missing = &*format!("{}:2: `A_NS` = `1_000` is not in docs/numbers.md", super::NUMBERS);
+        assert_eq!(check(code, "| name | value |\n|---|---|\n| `A_NS` | `1_000` | ns |"), [""; 0]);
+        assert_eq!(check(code, "| name | value |"), [missing]);
+        assert_eq!(check(code, "| `A_NS` | `2_000` | ns |"), [missing]);
+        let unknown = &*format!("docs/numbers.md:1: there is no `B` in {}", super::NUMBERS);
+        assert_eq!(check(code, "| `B` | `1_000` |"), [missing, unknown]);
+    }
+
+    #[test]
+    fn modules_use_lower_layers() {
+        let check = |path: &str, code: &str| {
+            let table = "x\n\n```text\nlayer  modules\n 1  b c\n 0  a\n```\n 2  d\n";
+            let files = [("a.rs", ""), ("b/mod.rs", ""), ("c.rs", "macro_rules! m {"), (path, code)];
+            let mut files: Vec<_> = files
+                .iter()
+                .map(|(path, text)| (format!("{}{path}", super::RUNTIME), text.to_string()))
+                .collect();
+            files.push((super::LAYERS.into(), table.into()));
+            let mut findings = Vec::new();
+            super::check_layers(&files, &mut findings);
+            findings
+        };
+        let path = |rest: &str| format!("{}{rest}", super::RUNTIME);
+        for fine in [
+            "use crate::a::X;",
+            "use crate::{a, b::{c::D, e}};",
+            "crate::m!(1);",
+            "// crate::c",
+            "#[cfg(test)]\nmod tests {\n    use crate::c;\n}",
+            "#[cfg(test)]\nuse crate::c;",
+        ] {
+            assert_eq!(check("b/x.rs", fine), [""; 0], "{fine}");
+        }
+        let upward = format!("{}: `b` uses `c`, which is not below it", path("b/x.rs:2"));
+        for wrong in [
+            "\nuse crate::c::X;",
+            "\nuse crate::{a, c};",
+            "#[cfg(test)]\nuse crate::c;\nlet x = crate::c::y();",
+        ] {
+            let line = upward.replace(":2", &format!(":{}", wrong.matches('\n').count() + 1));
+            assert_eq!(check("b/x.rs", wrong), [line.as_str()]);
+        }
+        assert_eq!(
+            check("a/x.rs", "crate::go();"),
+            [format!("{}: `crate::go` is no module: name the one it is in", path("a/x.rs:1"))]
+        );
+        assert_eq!(
+            check("d.rs", ""),
+            [format!("{}: the module `d` is in no layer of {}", path("d.rs:1"), super::LAYERS)]
+        );
+    }
+
+    #[test]
+    fn loom_is_for_protocols() {
+        let gate = concat!("#[cfg(not(lo", "om))]\nmod a;\n");
+        assert_finds(SRC, gate, 1, "outside of the protocols");
+        assert_clean(SRC, &format!("{gate}{}\nmod models;\n", super::MODEL));
+        assert_clean(TEST, gate);
     }
 
     #[test]

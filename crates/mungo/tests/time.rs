@@ -1,7 +1,10 @@
 //! Sleeping, timers, tickers and time-outs.
 
+#[macro_use]
+mod common;
 mod sync_util;
 
+use common::{PATIENCE, child, wait_until};
 use mungo::chan::{RecvTimeoutError, TryRecvError, bounded, select};
 use mungo::sync::WaitGroup;
 use mungo::time::{Elapsed, Ticker, Timer, sleep_until, timeout};
@@ -9,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use sync_util::{KINDS, Kind, Rng, on_two_procs, run, scaled, seed};
+
+children!(a_timer_comes_to_a_runtime_that_sleeps, a_thread_sets_a_timer_of_a_runtime_that_sleeps);
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -201,6 +206,55 @@ fn timers_outlive_their_runtime() {
     ticker.c().recv().unwrap();
     assert!(!timer.reset(MS));
     timer.c().recv().unwrap();
+}
+
+/// How often the monitor has slept, of the one runtime that there is.
+fn naps_of_the_monitor() -> String {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let read = |file: std::path::PathBuf| std::fs::read_to_string(file).unwrap_or_default();
+    let monitor = tasks.into_iter().find(|task| read(task.join("comm")) == "mungo-monitor\n").unwrap();
+    let status = read(monitor.join("status"));
+    status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap().to_owned()
+}
+
+/// The default runtime is so quiet that even its monitor sleeps for long: somebody has to tell it.
+fn until_the_default_runtime_sleeps() {
+    // glibc keeps the error for the thread that may ask for it. So the goroutine's thread block cannot be taken apart,
+    // which keeps no thread busy.
+    // SAFETY: a name.
+    let leaves_an_error = || unsafe { libc::dlopen(c"no such library".as_ptr(), libc::RTLD_NOW) }.is_null();
+    assert!(mungo::go(leaves_an_error).join().unwrap());
+    let mut seen = (naps_of_the_monitor(), Instant::now());
+    wait_until("the monitor sleeps for longer than its naps of a second", || {
+        let naps = naps_of_the_monitor();
+        if naps != seen.0 {
+            seen = (naps, Instant::now());
+        }
+        seen.1.elapsed() > 2500 * MS
+    });
+}
+
+fn a_timer_comes_to_a_runtime_that_sleeps() {
+    until_the_default_runtime_sleeps();
+    let runtime = mungo::Runtime::builder().procs(1).build().unwrap();
+    let timer = runtime.run(|| Timer::new(100 * MS));
+    runtime.shutdown(PATIENCE).unwrap();
+    timer.c().recv_timeout(PATIENCE).unwrap();
+}
+
+fn a_thread_sets_a_timer_of_a_runtime_that_sleeps() {
+    until_the_default_runtime_sleeps();
+    Timer::new(100 * MS).c().recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_runtime_that_sleeps_is_told_of_timers() {
+    std::thread::scope(|s| {
+        for name in ["a_timer_comes_to_a_runtime_that_sleeps", "a_thread_sets_a_timer_of_a_runtime_that_sleeps"]
+        {
+            s.spawn(move || _ = child::run(name).assert_success());
+        }
+    });
 }
 
 #[test]

@@ -210,7 +210,7 @@ fn measure(cases: &[Case], contestants: &[Contestant], repeat: usize, interrupt:
     'rounds: for round in 0..repeat {
         for (i, case) in cases.iter().enumerate() {
             for turn in 0..contestants.len() {
-                // Everybody is first once: whoever comes after a heavy one is not always the same.
+                // Each is first once: the one that comes after a heavy one is not always the same.
                 let c = (turn + round) % contestants.len();
                 bar.doing(format!("{} {}", contestants[c].name, case.name()));
                 if interrupt.is_set() {

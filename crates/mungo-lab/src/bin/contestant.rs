@@ -1,6 +1,8 @@
 //! mungo as a contestant of the side-by-side benchmarks: `contestant WORKLOAD [key=value]...` prints a JSON line per
 //! metric. What each workload does is fixed by the peers that it is compared with.
 
+#[path = "contestant/bimodal.rs"]
+mod bimodal;
 #[path = "contestant/servers.rs"]
 mod servers;
 
@@ -75,7 +77,12 @@ const P50_99_999: &[(&str, f64)] = &[("p50", 0.5), ("p99", 0.99), ("p999", 0.999
 
 fn main() {
     let args = Arc::new(Args::parse());
-    let runtime = mungo::Runtime::builder().procs(args.num("procs", 2)).build().expect("a runtime");
+    let slice = Duration::from_micros(args.num("slice_us", 10_000) as u64);
+    let builder = mungo::Runtime::builder().procs(args.num("procs", 2)).time_slice(slice);
+    let runtime = Arc::new(builder.build().expect("a runtime"));
+    if args.num("metrics", 0) != 0 {
+        print_interruptions(runtime.clone());
+    }
     let a = args.clone();
     runtime.run(move || match a.workload.as_str() {
         "spawn_join" => spawn_join(&a),
@@ -90,12 +97,26 @@ fn main() {
         "timer_lateness" => timer_lateness(&a),
         "cpu_starve" => cpu_starve(&a),
         "blocking" => blocking(&a),
+        "bimodal" => bimodal::run(&a),
+        "computing" => computing(&a),
         "parallel" => parallel(&a),
         "echo_server" => servers::echo(&a),
         "http_server" => servers::http(&a),
         _ => a.not_available("not yet"),
     });
     std::process::exit(0); // goroutines that are left end with the process
+}
+
+/// Says on stderr, once a second, how goroutines were interrupted.
+fn print_interruptions(runtime: Arc<mungo::Runtime>) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let metrics = runtime.metrics();
+            let preemptions: u64 = metrics.per_proc.iter().map(|p| p.preemptions).sum();
+            eprintln!("{preemptions} preemptions, {:?}, {} threads", metrics.interruptions, metrics.threads);
+        }
+    });
 }
 
 fn spawn_join(a: &Args) {
@@ -224,6 +245,35 @@ fn cpu_starve(a: &Args) {
     a.emit_lateness("", ticks, "ms", 1e6, P50_99_MAX);
     let delays = std::mem::take(&mut *delays.lock().unwrap());
     a.emit_lateness("spawn_", delays, "ms", 1e6, P50_99_MAX);
+}
+
+/// Goroutines that compute for a fixed number of additions each, all at once.
+fn computing(a: &Args) {
+    let (tasks, us) = (a.num("tasks", 8), a.num("us", 1_000_000) as f64);
+    // `adds` compares builds where the machine's speed varies; otherwise additions that take `us` microseconds now.
+    let n = match a.num("adds", 0) as u64 {
+        0 => (us * 1e3 * servers::additions_per_ns()) as u64,
+        adds => adds,
+    };
+    let most = Arc::new(AtomicUsize::new(0));
+    let (cpu, t) = (cpu_seconds(), Instant::now());
+    let all: Vec<_> = (0..tasks).map(|_| mungo::go(move || black_box(servers::additions(n)))).collect();
+    let (seen, done) = (most.clone(), Arc::new(AtomicUsize::new(0)));
+    let stop = done.clone();
+    let watcher = std::thread::spawn(move || {
+        while stop.load(Acquire) == 0 {
+            let threads = std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count());
+            seen.fetch_max(threads.saturating_sub(1), Relaxed);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    all.into_iter().for_each(|g| _ = g.join().unwrap());
+    a.emit("wall", t.elapsed().as_secs_f64(), "s");
+    a.emit("cpu", cpu_seconds() - cpu, "s");
+    done.store(1, Release);
+    watcher.join().unwrap();
+    a.emit("work", tasks as f64 * us / 1e6, "s");
+    a.emit("threads", most.load(Relaxed) as f64, "n");
 }
 
 /// A blocking system call that no library wrapper could catch.

@@ -2,6 +2,7 @@
 //! not there.
 
 mod metrics;
+mod worst;
 
 pub(crate) use metrics::{Better, Figure};
 
@@ -14,6 +15,7 @@ use crate::report::{self, Reports};
 use crate::stats::{Summary, Times, best};
 use crate::workloads::{Outcome, Setting, Workload};
 use mungo::Runtime;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long a runtime may take to end after its load: the longest is a queue full of requests.
@@ -28,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) duration: Duration,
     pub(crate) seed: u64,
     pub(crate) repeat: usize,
+    /// `run`: a file. `compare`: a folder.
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// One policy in one round.
@@ -45,6 +49,8 @@ pub(crate) struct Repeat {
 pub(crate) struct Contender {
     pub(crate) name: String,
     pub(crate) repeats: Vec<Repeat>,
+    /// A page with the trace of its worst round, and the worst second in it, if asked for.
+    pub(crate) trace: Option<String>,
 }
 
 /// The result of a comparison.
@@ -74,7 +80,7 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// A policy that never reported the figure has none.
     pub(crate) summaries: Vec<Option<Summary>>,
-    /// Who is better than everybody else, by more than the noise.
+    /// The policy that is better than all others by more than the noise.
     pub(crate) best: Option<usize>,
 }
 
@@ -128,9 +134,12 @@ pub(crate) fn run(options: &Options, reports: Reports, out: &Out, interrupt: &In
     let policies = options.policies.iter().map(|p| Policy::parse(p)).collect::<Result<Vec<_>>>()?;
     let reports = reports.open()?;
     crate::work::rounds_per_us(); // now, while nothing else runs
-    let comparison = measure(workload, &policies, options, interrupt)?;
+    let mut comparison = measure(workload, &policies, options, interrupt)?;
     if comparison.contenders.iter().all(|c| c.repeats.is_empty()) {
         return Err(Error::Interrupted("interrupted before the first round was over; nothing to report"));
+    }
+    if let Some(folder) = options.trace.as_deref().filter(|_| !interrupt.is_set()) {
+        worst::record(workload, &policies, &mut comparison, folder, interrupt)?;
     }
     reports.write(&comparison, out)?;
     interrupt.check()
@@ -154,7 +163,7 @@ fn measure(
     options: &Options,
     interrupt: &Interrupt,
 ) -> Result<Comparison> {
-    let contender = |name| Contender { name, repeats: Vec::new() };
+    let contender = |name| Contender { name, repeats: Vec::new(), trace: None };
     let procs = policies[0].runtime(options.procs)?.info().procs;
     let mut comparison = Comparison {
         workload: workload.name(),
@@ -238,7 +247,12 @@ pub(crate) fn once(
 ) -> Result<()> {
     let runtime = policy.runtime(options.procs)?;
     let procs = runtime.info().procs;
+    let tracing = options.trace.as_deref().map(worst::start).transpose()?;
     let repeat = repeat(workload, runtime, 1, options.seed, options.duration, interrupt)?;
+    if let Some((tracing, path)) = tracing.zip(options.trace.as_deref()) {
+        worst::stop(tracing, path)?;
+        eprintln!("mungo: {}", crate::trace::advice(path));
+    }
     report::figures(workload, policy.spec(), procs, &repeat, out)?;
     interrupt.check()
 }

@@ -38,6 +38,7 @@ pub(super) fn render(c: &Comparison) -> String {
     curves(&mut page, c);
     figures(&mut page, c, &rows);
     repeats(&mut page, c);
+    traces(&mut page, c);
     // `<` could end the script element.
     let data = json::render(c).replace('<', "\\u003c");
     _ = write!(page, "<script type=\"application/json\" id=\"data\">\n{data}</script>\n</main>\n</html>\n");
@@ -115,6 +116,20 @@ fn figures(page: &mut String, c: &Comparison, rows: &[Row]) {
         false => "",
     };
     _ = writeln!(page, "</table></div>\n<p class=\"faint\">{}{how}</p>", table::note(c, "★"));
+}
+
+/// Links to what went worst.
+fn traces(page: &mut String, c: &Comparison) {
+    let links = c.contenders.iter().filter_map(|who| Some((&who.name, who.trace.as_ref()?)));
+    let items: Vec<String> = links
+        .map(|(name, link)| format!("<li><a href=\"{}\">{}</a></li>", escape(link), escape(name)))
+        .collect();
+    if !items.is_empty() {
+        *page += "<h2>Traces of the worst second</h2>\n<p class=\"faint\">The round of each policy with the longest \
+                  waits, run once more with the tracer on.</p>\n<ul>";
+        *page += &items.concat();
+        *page += "</ul>\n";
+    }
 }
 
 fn repeats(page: &mut String, c: &Comparison) {

@@ -3,7 +3,7 @@
 mod csv;
 mod html;
 mod json;
-mod svg;
+pub(crate) mod svg;
 pub(crate) mod table;
 
 use crate::compare::{Comparison, Repeat};

@@ -11,7 +11,7 @@ const WIDTH: f64 = 440.0;
 const BELOW: f64 = 40.0;
 
 /// Text that is safe inside of HTML.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

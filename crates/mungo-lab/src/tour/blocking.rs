@@ -20,7 +20,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
         let blocked = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let (seen, ended) = (blocked.clone(), stop.clone());
-        // Somebody else who wants to go on meanwhile.
+        // A goroutine that has to go on meanwhile.
         let ticker = mungo::go(move || {
             let (mut counts, mut ticks) = (Vec::new(), Vec::new());
             while !ended.load(Relaxed) {

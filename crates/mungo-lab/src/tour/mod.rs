@@ -8,6 +8,8 @@ mod stealing;
 mod timeline;
 mod watch;
 
+pub(crate) use timeline::letter;
+
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::out::{Ink, Out};
@@ -95,7 +97,7 @@ fn us(us: f64) -> String {
 }
 
 /// 1234567 as 1,234,567.
-fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().map(|g| std::str::from_utf8(g).unwrap_or("")).collect();

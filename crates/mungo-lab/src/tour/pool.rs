@@ -32,24 +32,24 @@ struct Pool {
 }
 
 impl Pool {
-    fn span(&self, who: usize, from: Duration) -> Span {
-        Span { who, start: from, end: self.start.elapsed() }
+    fn span(&self, from: Duration) -> Span {
+        Span { start: from, end: self.start.elapsed() }
     }
 
     /// Works on jobs until there are no more; job `i` computes if `i` is even.
-    fn work(&self, who: usize, jobs: &Receiver<usize>) -> Log {
+    fn work(&self, jobs: &Receiver<usize>) -> Log {
         let mut log = Vec::new();
         for job in jobs {
             let from = self.start.elapsed();
             if job % 2 == 1 {
                 mungo::sleep(IO_JOB);
-                log.push((Doing::WaitingForIo, self.span(who, from)));
+                log.push((Doing::WaitingForIo, self.span(from)));
             } else {
                 let _permit = self.cpu.acquire();
-                log.push((Doing::WaitingForCpu, self.span(who, from)));
+                log.push((Doing::WaitingForCpu, self.span(from)));
                 let from = self.start.elapsed();
                 compute(CPU_JOB);
-                log.push((Doing::Computing, self.span(who, from)));
+                log.push((Doing::Computing, self.span(from)));
                 self.cpu_done.fetch_add(1, Relaxed);
             }
             self.done.fetch_add(1, Relaxed);
@@ -95,9 +95,9 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
         let (context, cancel) = Context::background().with_cancel();
         let pool = shared.clone();
         let monitor = mungo::go(move || pool.monitor(&context));
-        let work = |who| {
+        let work = |_| {
             let (pool, queue) = (shared.clone(), queue.clone());
-            mungo::go(move || pool.work(who, &queue))
+            mungo::go(move || pool.work(&queue))
         };
         let handles: Vec<_> = (0..workers).map(work).collect();
         submit(&submitted, jobs);

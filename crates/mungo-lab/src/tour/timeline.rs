@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-/// Somebody did something from `start` to `end` after the beginning.
+/// Something went on from `start` to `end` after the beginning.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    pub(super) who: usize,
     pub(super) start: Duration,
     pub(super) end: Duration,
 }
@@ -29,29 +28,8 @@ pub(super) fn row<'a>(
     (0..columns).map(|i| spans.clone().find(|s| s.contains(column(i, columns, total)))).collect()
 }
 
-/// Who ran at each of `columns` moments, in as many rows as run at the same time, `rows` at most. Whoever goes on stays
-/// in its row.
-pub(super) fn lanes(spans: &[Span], rows: usize, columns: usize, total: Duration) -> Vec<Vec<Option<usize>>> {
-    let mut lanes = vec![vec![None; columns]; rows];
-    for i in 0..columns {
-        let at = column(i, columns, total);
-        let mut running: Vec<usize> = spans.iter().filter(|s| s.contains(at)).map(|s| s.who).collect();
-        if i > 0 {
-            for lane in &mut lanes {
-                if let Some(place) = running.iter().position(|who| lane[i - 1] == Some(*who)) {
-                    lane[i] = Some(running.swap_remove(place));
-                }
-            }
-        }
-        for lane in lanes.iter_mut().filter(|lane| lane[i].is_none()) {
-            lane[i] = running.pop();
-        }
-    }
-    lanes
-}
-
-/// A letter for each.
-pub(super) fn letter(who: usize) -> char {
+/// A letter for each of the first 52; then they begin again.
+pub(crate) fn letter(who: usize) -> char {
     char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[who % 52])
 }
 
@@ -59,23 +37,13 @@ pub(super) fn letter(who: usize) -> char {
 mod tests {
     use super::*;
 
-    fn span(who: usize, start: u64, end: u64) -> Span {
-        Span { who, start: Duration::from_millis(start), end: Duration::from_millis(end) }
-    }
-
-    #[test]
-    fn whoever_goes_on_stays_in_its_row() {
-        let spans = [span(0, 0, 20), span(1, 0, 40), span(2, 20, 40)];
-        let lanes = lanes(&spans, 2, 4, Duration::from_millis(40));
-        let mut text: Vec<String> =
-            lanes.iter().map(|lane| lane.iter().map(|who| who.map_or('.', letter)).collect()).collect();
-        text.sort();
-        assert_eq!(text, ["AACC", "BBBB"]);
+    fn span(start: u64, end: u64) -> Span {
+        Span { start: Duration::from_millis(start), end: Duration::from_millis(end) }
     }
 
     #[test]
     fn rows_have_holes() {
-        let spans = [span(0, 0, 10), span(0, 20, 30)];
+        let spans = [span(0, 10), span(20, 30)];
         let row = row(spans.iter(), 3, Duration::from_millis(30));
         assert_eq!(row.iter().map(|s| s.is_some()).collect::<Vec<_>>(), [true, false, true]);
     }

@@ -20,7 +20,7 @@ fn message_len(rng: &mut Rng) -> u64 {
     rng.between(16, LONGEST)
 }
 
-/// Both ends of so many connections.
+/// Returns both ends of `count` connections.
 fn connect(count: usize) -> io::Result<Vec<(TcpStream, TcpStream)>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! Pairs of goroutines that play ping-pong over unbuffered channels: the cost of a hand-over, and who gets to play.
+//! Pairs of goroutines that play ping-pong over unbuffered channels: the cost of a hand-over, and how fair it is.
 
 use super::{Class, Outcome, Setting, Workload, fingerprint_of_streams, gather, merged};
 use crate::error::Result;

@@ -5,8 +5,13 @@ mod bench;
 mod compare;
 mod interrupt;
 mod page;
+mod record;
 mod run;
+mod synthetic;
+mod threads;
+mod top;
 mod tour;
+mod trace;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +19,7 @@ use std::process::{Command, Output, Stdio};
 /// `mungo` with these arguments, free of what the environment says about mungo.
 fn mungo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mungo"));
-    for name in ["MUNGO_DEBUG", "MUNGO_PROCS", "MUNGO_SCHEDULER", "LC_ALL", "LC_CTYPE", "LANG"] {
+    for name in ["MUNGO_DEBUG", "MUNGO_PROCS", "MUNGO_SCHEDULER", "MUNGO_TRACE", "LC_ALL", "LC_CTYPE", "LANG"] {
         command.env_remove(name);
     }
     command.args(arguments).stdin(Stdio::null());

@@ -44,7 +44,7 @@ fn the_page_needs_nothing_else() {
     }
 }
 
-fn browser() -> Option<PathBuf> {
+pub(super) fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     names
@@ -54,14 +54,14 @@ fn browser() -> Option<PathBuf> {
 }
 
 /// What a browser printed: the page, and what it has to say about it.
-struct Printed {
-    page: String,
-    remarks: String,
+pub(super) struct Printed {
+    pub(super) page: String,
+    pub(super) remarks: String,
 }
 
 /// Runs the browser without any network; `None` if it fails or does not come to an end, as broken
 /// installations do.
-fn headless(browser: &Path, argument: &str, page: &Path) -> Option<Printed> {
+pub(super) fn headless(browser: &Path, arguments: &[&str], page: &Path) -> Option<Printed> {
     const QUIET: [&str; 11] = [
         "--headless=new",
         "--no-sandbox",
@@ -78,7 +78,7 @@ fn headless(browser: &Path, argument: &str, page: &Path) -> Option<Printed> {
     let folder = tempfile::tempdir().expect("a folder");
     let [profile, stdout, stderr] = ["profile", "stdout", "stderr"].map(|name| folder.path().join(name));
     let mut command = Command::new(browser);
-    command.args(QUIET).arg(format!("--user-data-dir={}", profile.display())).arg(argument);
+    command.args(QUIET).arg(format!("--user-data-dir={}", profile.display())).args(arguments);
     command.arg(format!("file://{}", page.display())).stdin(Stdio::null());
     command.stdout(File::create(&stdout).ok()?).stderr(File::create(&stderr).ok()?);
     let mut child = command.spawn().ok()?;
@@ -102,7 +102,7 @@ fn headless(browser: &Path, argument: &str, page: &Path) -> Option<Printed> {
 }
 
 /// What scripts and style sheets complain about, and what they log.
-fn console(remarks: &str) -> Vec<&str> {
+pub(super) fn console(remarks: &str) -> Vec<&str> {
     remarks.lines().filter(|line| line.contains("CONSOLE")).collect()
 }
 
@@ -169,7 +169,7 @@ fn a_browser_draws_it() {
     let draw = |page: &Path| format!("--screenshot={}", png(page).display());
     let runs = [(&measured, dump.clone()), (&small, dump), (&path, draw(&path)), (&blank, draw(&blank))];
     let printed: Option<Vec<Printed>> =
-        runs.iter().map(|(page, argument)| headless(&browser, argument, page)).collect();
+        runs.iter().map(|(page, argument)| headless(&browser, &[argument.as_str()], page)).collect();
     let Some([wide, narrow, drawn, empty]) = printed.as_deref() else {
         return eprintln!("skipped: {} does not work here", browser.display());
     };

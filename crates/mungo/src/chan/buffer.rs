@@ -1,4 +1,4 @@
-//! Where values lie that were sent and not received.
+//! The place of values that were sent and not received.
 //!
 //! A bounded channel has a ring. An unbounded one has a list of blocks: a ring that doubles would copy a million values
 //! under the lock at a time, and never give memory back. One empty block is kept, so a channel in steady use does not
@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit};
 
-/// Values in one block. TUNED: guess; one allocation in 32 sends until the spare block takes over.
+/// Number of values in one block. TUNED: guess; one allocation in 32 sends until the spare block takes over.
 const BLOCK: usize = 32;
 
 /// A first-in first-out buffer. The channel knows how many values it holds.
@@ -31,7 +31,8 @@ impl<T> Buffer<T> {
         Buffer(ManuallyDrop::new(Kind::Blocks(blocks)))
     }
 
-    /// The caller saw to it that a ring has a place, but for the rare value that was promised one: then it grows.
+    /// Appends a value. The caller saw to it that a ring has a place, but for the rare value that was promised one:
+    /// then it grows.
     #[inline]
     pub(super) fn push(&mut self, value: T) {
         match &mut *self.0 {
@@ -40,7 +41,7 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// Before all others. A ring may grow.
+    /// Puts a value before all others. A ring may grow.
     pub(super) fn push_front(&mut self, value: T) {
         match &mut *self.0 {
             Kind::Ring(ring) => ring.push_front(value),
@@ -184,6 +185,22 @@ mod tests {
             received += 1;
         }
         assert_eq!(sent, received);
+    }
+
+    #[test]
+    fn what_is_put_back_comes_first() {
+        for taken in [0, 1, BLOCK - 1, BLOCK] {
+            let mut buffer = Buffer::unbounded();
+            (0..2 * BLOCK).for_each(|i| buffer.push(i));
+            for expected in 0..taken {
+                assert_eq!(buffer.pop(), Some(expected));
+            }
+            (0..3 * BLOCK).for_each(|i| buffer.push_front(1000 + i));
+            for expected in (0..3 * BLOCK).rev().map(|i| 1000 + i).chain(taken..2 * BLOCK) {
+                assert_eq!(buffer.pop(), Some(expected), "{taken} taken");
+            }
+            assert_eq!(buffer.pop(), None);
+        }
     }
 
     #[test]

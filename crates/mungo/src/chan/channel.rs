@@ -22,7 +22,7 @@ pub(super) struct Chan<T> {
     pub(super) core: Core,
     /// Under the core's lock.
     buffer: UnsafeCell<Buffer<T>>,
-    /// One side has no handle any more: the other one frees the channel.
+    /// Whether one side has no handle any more: then the other one frees the channel.
     one_side_gone: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Side {
 }
 
 impl<T> Chan<T> {
-    /// A channel with one handle on each side.
+    /// Makes a channel with one handle on each side.
     pub(super) fn allocate(capacity: Option<usize>) -> NonNull<Chan<T>> {
         let buffer = match capacity {
             Some(n) => Buffer::bounded(n),
@@ -47,7 +47,7 @@ impl<T> Chan<T> {
         })))
     }
 
-    /// The evidence: holding the lock.
+    /// Returns the buffer; `_locked` is the evidence of holding the lock.
     #[allow(clippy::mut_from_ref)]
     #[inline]
     fn buffer<'a>(&'a self, _locked: &'a mut Locked<'_>) -> &'a mut Buffer<T> {
@@ -111,10 +111,10 @@ impl<T> Chan<T> {
         if locked.closed { Step::Closed } else { Step::Blocked }
     }
 
-    /// If a place is free, the first sender that waits gets it, with its value or as a promise.
+    /// Gives a free place to the first sender that waits, with its value or as a promise.
     fn admit(&self, locked: &mut Locked<'_>) {
         if locked.len + locked.reserved >= self.core.capacity {
-            return; // it was not one of the buffer's own that became free
+            return; // it was not one of the buffer's own places that became free
         }
         let Some(sender) = locked.senders.claim_first(Ending::Done) else { return };
         // SAFETY: won, not woken.
@@ -129,8 +129,8 @@ impl<T> Chan<T> {
         locked.wakes.push(sender);
     }
 
-    /// A value that was handed to a receiver which has left: to the next one, or to the front of the buffer, also of a
-    /// full one.
+    /// Passes on a value that was handed to a receiver which has left: to the next one, or to the front of the buffer,
+    /// also of a full one.
     pub(super) fn put_back(&self, locked: &mut Locked<'_>, value: T) {
         match locked.receivers.claim_first(Ending::Done) {
             Some(receiver) => {
@@ -158,7 +158,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// In line, and so is [`recv`](Self::recv): each caller knows its limit, most often none.
+    /// Inlined, and so is [`recv`](Self::recv): each caller knows its limit, most often none.
     #[inline(always)]
     pub(super) fn send(&self, value: T, limit: Limit) -> Result<(), SendTimeoutError<T>> {
         let entered = Entered::now();
@@ -267,7 +267,7 @@ impl<T> Chan<T> {
                 match unsafe { self.send_locked(&mut locked, &*value) } {
                     Step::Done => Ok(()),
                     Step::Closed => Err(ManuallyDrop::into_inner(value)),
-                    // The task to whom it was promised has left. A promise is a promise.
+                    // The task that it was promised to has left. A promise is a promise.
                     _ => {
                         self.buffer(&mut locked).push(ManuallyDrop::into_inner(value));
                         locked.len += 1;
@@ -309,15 +309,15 @@ impl<T> Chan<T> {
         }
     }
 
-    /// One more handle of this side.
+    /// Counts one more handle of this side.
     pub(super) fn acquire(&self, side: Side) {
-        // As `Arc`: nobody has so many handles that are not forgotten ones.
+        // As `Arc`: more than `isize::MAX` handles exist only if most of them were forgotten.
         if self.count(side).fetch_add(1, Relaxed) > isize::MAX as usize {
             std::process::abort();
         }
     }
 
-    /// One handle of this side less.
+    /// Counts one handle of this side less.
     ///
     /// # Safety
     /// The caller gives up a handle of this side, and does not use `this` any more.
@@ -346,7 +346,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// No receiver is left: what was not received is dropped now, and senders get their values back.
+    /// Drops what was not received, and gives senders their values back: no receiver is left.
     fn abandon(&self) {
         let mut unreceived = Buffer::bounded(0);
         let entered = Entered::now();

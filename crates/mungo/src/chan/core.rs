@@ -1,21 +1,20 @@
-//! What a channel is without its values: a lock, who waits, and how full it is.
+//! A channel without its values: a lock, the waiters, and how full it is.
 //!
 //! [`Core`] knows no `T`, so that a select can hold the locks of many channels. A [`Locked`] is the proof of holding
-//! the lock; when it is dropped it tells the world what became possible, unlocks, and wakes whoever was taken out of
-//! a queue, in this order: nobody is woken under the lock, nobody looks at an old sign after the unlock.
+//! the lock; when it is dropped it publishes what became possible, unlocks, and wakes the waiters that were taken out
+//! of a queue, in this order: no waiter is woken under the lock, and no thread reads an old sign after the unlock.
 //!
-//! Whoever holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and stays there
-//! until it has parked: see [`park_running`](crate::sched::park::park_running).
+//! A goroutine that holds the lock is inside the runtime ([`Entered`]), so its time slice does not end there, and
+//! stays there until it has parked: see [`park_running`](crate::sched::run::park::park_running).
 
 use super::queue::{Ending, Kind, Node, Operation, Outcome, Queue, WakeList};
-use super::waits::Waits;
-use crate::current::Running;
-use crate::lock::RawLock;
-use crate::sched::claim::Claim;
-use crate::sched::g::G;
-use crate::sched::park::{self, Waiter};
-use crate::sched::reason::WaitReason;
-use crate::sched::task;
+use crate::protocols::claim::Claim;
+use crate::reason::{Awaited, WaitReason};
+use crate::sched::run::current::Running;
+use crate::sched::run::g::G;
+use crate::sched::run::lock::RawLock;
+use crate::sched::run::park::{self, Waiter};
+use crate::sched::run::task;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -28,12 +27,12 @@ use std::sync::atomic::{
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A receive would not block.
+/// A bit of [`Core::signs`]: a receive would not block.
 pub(super) const CAN_RECV: u32 = 1;
-/// A send would not block.
+/// A bit of [`Core::signs`]: a send would not block.
 pub(super) const CAN_SEND: u32 = 2;
 const SIGNS: u32 = CAN_RECV | CAN_SEND;
-/// The rest of [`Core::signs`] counts how often they changed.
+/// One change in [`Core::signs`], whose other bits count how often the two changed.
 const ONE_CHANGE: u32 = 4;
 
 /// The caller, inside the runtime if it is a goroutine. One word, because it is passed around on the fast path.
@@ -45,13 +44,13 @@ impl Entered {
         Entered(Running::enter().map(Running::leak))
     }
 
-    /// The same caller again: it stays inside until the first one is dropped.
+    /// Returns the same caller again: it stays inside until the first one is dropped.
     #[inline]
     pub(super) fn again(&self) -> ManuallyDrop<Entered> {
         ManuallyDrop::new(Entered(self.0))
     }
 
-    /// The caller as the scheduler wants it; `None` on a plain thread.
+    /// Calls `f` with the caller as the scheduler wants it; `None` on a plain thread.
     #[inline]
     pub(super) fn with_running<R>(&self, f: impl FnOnce(Option<&Running>) -> R) -> R {
         // SAFETY: as in `into_running`, but not dropped.
@@ -59,10 +58,10 @@ impl Entered {
         f(running.as_deref())
     }
 
-    /// Wakes tasks, whose wakers are code of others: outside of the runtime if this is its outermost call.
+    /// Wakes tasks, whose wakers are user code: outside of the runtime if this is its outermost call.
     #[cold]
     pub(super) fn wake_tasks(&self, tasks: Vec<Waker>) {
-        /// Back in the runtime, also after a panic: `Entered` will leave it.
+        /// Goes back into the runtime, also after a panic: `Entered` will leave it.
         struct Reenter;
         impl Drop for Reenter {
             fn drop(&mut self) {
@@ -71,10 +70,9 @@ impl Entered {
         }
         let mut reenter = None;
         if let Some(g) = self.0
-            // SAFETY: the M that runs this goroutine.
-            && unsafe { &*g.m.load(Relaxed) }.in_runtime.load(Relaxed) == 1
+            && g.runtime_depth() == 1
         {
-            // SAFETY: leaked in `now`, by this goroutine, and leaked again at the end. Nobody has an M or P of before.
+            // SAFETY: leaked in `now`, by this goroutine, and leaked again at the end. No caller keeps an old M or P.
             drop(unsafe { Running::retrieve(g) });
             reenter = Some(Reenter);
         }
@@ -82,7 +80,7 @@ impl Entered {
         drop(reenter);
     }
 
-    /// `None` on a plain thread.
+    /// Returns the caller as the scheduler wants it; `None` on a plain thread.
     #[inline]
     fn into_running(self) -> Option<Running> {
         let g = ManuallyDrop::new(self).0?;
@@ -99,7 +97,7 @@ impl Drop for Entered {
     }
 }
 
-/// For how long an operation may block.
+/// Bounds the time for which an operation may block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Forever,
@@ -108,7 +106,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// As nanoseconds of the clock; `u64::MAX`: never.
+    /// Returns the deadline in nanoseconds of the clock; `u64::MAX`: there is none.
     #[inline]
     pub(super) fn deadline_ns(self) -> u64 {
         match self {
@@ -123,44 +121,44 @@ impl Limit {
 pub(crate) struct Core {
     lock: RawLock,
     state: UnsafeCell<State>,
-    /// `CAN_RECV`, `CAN_SEND`, and how often they changed; for those who look without the lock. Written under it.
+    /// `CAN_RECV`, `CAN_SEND`, and how often they changed; for readers without the lock. Written under it.
     signs: AtomicU32,
-    /// Places in the buffer; `usize::MAX` if there is no limit.
+    /// Number of places in the buffer; `usize::MAX` if there is no limit.
     pub(super) capacity: usize,
-    /// Living handles.
+    /// Numbers of living handles.
     pub(super) senders: AtomicUsize,
     pub(super) receivers: AtomicUsize,
 }
 
-/// Under the lock.
+/// The part of a channel that is used under the lock.
 pub(crate) struct State {
     pub(super) senders: Queue,
     pub(super) receivers: Queue,
-    /// Those who want to know when a receive, or a send, would not block.
+    /// Selects that want to know when a receive, or a send, would not block.
     pub(super) recv_watchers: Queue,
     pub(super) send_watchers: Queue,
-    /// Tasks to whom a selected sender without a buffer's place has promised its value: see [`Locked::reserve`].
+    /// Tasks that a selected sender without a buffer's place has promised its value to: see [`Locked::reserve`].
     pub(super) engaged: Queue,
-    /// Values in the buffer.
+    /// Number of values in the buffer.
     pub(super) len: usize,
-    /// Places promised to senders that were selected and have not sent yet. `len + reserved` is at most the capacity,
-    /// but for what was promised to tasks or came back from them.
+    /// Number of places promised to senders that were selected and have not sent yet. `len + reserved` is at most the
+    /// capacity, but for what was promised to tasks or came back from them.
     pub(super) reserved: usize,
-    /// Nobody will send any more.
+    /// Whether no sender will send any more.
     pub(super) closed: bool,
-    /// Nobody will receive any more.
+    /// Whether no receiver will receive any more.
     pub(super) abandoned: bool,
 }
 
 impl State {
-    /// Those who wait to send, or to receive.
+    /// Returns the queue of waiting senders, or of waiting receivers.
     #[inline]
     fn line(&mut self, sends: bool) -> &mut Queue {
         if sends { &mut self.senders } else { &mut self.receivers }
     }
 }
 
-/// What an attempt under the lock came to.
+/// Result of an attempt under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Done,
@@ -171,12 +169,12 @@ pub(crate) enum Step {
     Promised(NonNull<Node>),
 }
 
-/// What a selected sender holds until it sends.
+/// The right that a selected sender holds until it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reservation {
     /// A place in the buffer.
     Place,
-    /// A receiver that waits for nobody else.
+    /// A receiver that waits for no other sender.
     Partner(NonNull<Node>),
     /// Nothing: the channel is disconnected.
     Closed,
@@ -206,15 +204,15 @@ impl Core {
         }
     }
 
-    /// The reference to the caller's [`Entered`] is evidence: see the module. It must not be dropped before the lock
-    /// (WHY NOT by lifetime: who parks gives up both at once).
+    /// Locks. The reference to the caller's [`Entered`] is evidence: see the module. It must not be dropped before the
+    /// lock (WHY NOT by lifetime: a goroutine that parks gives up both at once).
     #[inline]
     pub(super) fn lock<'a>(&'a self, entered: &Entered) -> Locked<'a> {
         self.lock.lock();
         Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
     }
 
-    /// The lock again, of one who holds it and [leaked](Locked::leak) it.
+    /// Makes the proof of the lock again, for a caller that holds it and [leaked](Locked::leak) it.
     ///
     /// # Safety
     /// The caller holds the lock, and no other `Locked` of it is in use.
@@ -223,13 +221,13 @@ impl Core {
         Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
     }
 
-    /// What would not block, and a number that changes whenever that does.
+    /// Returns what would not block, and a number that changes whenever that does.
     ///
     /// Exact in this sense: what happened before the call is in it.
     #[inline]
     pub(super) fn peek(&self) -> u32 {
-        // ORDERING: Acquire pairs with `publish`: who sees a sign of one channel sees those that were given before, on
-        // others.
+        // ORDERING: Acquire pairs with `publish`: a thread that sees a sign of one channel sees those that were given
+        // before, on others.
         self.signs.load(Acquire)
     }
 
@@ -277,7 +275,7 @@ impl Core {
         // Once a sender is won there is no way back, whatever the time.
         let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
         // SAFETY: by the caller.
-        unsafe { self.wait_locked(entered, Waits::Receive(self), slot, promised, deadline_ns) }
+        unsafe { self.wait_locked(entered, false, slot, promised, deadline_ns) }
     }
 
     /// Waits for a receiver, or for a place, with the value in `slot`.
@@ -300,10 +298,10 @@ impl Core {
     #[inline(never)]
     unsafe fn wait_for_receiver_locked(&self, entered: Entered, slot: *mut (), deadline_ns: u64) -> Outcome {
         // SAFETY: by the caller.
-        unsafe { self.wait_locked(entered, Waits::Send(self), slot, None, deadline_ns) }
+        unsafe { self.wait_locked(entered, true, slot, None, deadline_ns) }
     }
 
-    /// Gets in line as `on` says, or becomes the partner of the sender that was won, and waits.
+    /// Gets in line to send or to receive, or becomes the partner of the sender that was won, and waits.
     ///
     /// # Safety
     /// The caller holds the lock, and no `Locked` of it is in use.
@@ -311,13 +309,13 @@ impl Core {
     unsafe fn wait_locked(
         &self,
         entered: Entered,
-        on: Waits<'_>,
+        sends: bool,
         slot: *mut (),
         promised: Option<NonNull<Node>>,
         deadline_ns: u64,
     ) -> Outcome {
-        let sends = matches!(on, Waits::Send(_));
         let reason = if sends { WaitReason::ChanSend } else { WaitReason::ChanRecv };
+        let awaited = reason.on(std::ptr::from_ref(self).addr());
         let (op, node);
         {
             // SAFETY: by the caller.
@@ -328,7 +326,7 @@ impl Core {
             op = Operation::current(&entered, deadline_ns == u64::MAX);
             node = Node::armed(&op, 0, slot);
             match promised {
-                // SAFETY: we won it and have not woken it.
+                // SAFETY: this caller won it and has not woken it.
                 Some(sender) => unsafe {
                     sender.as_ref().set_partner(&node);
                     locked.wakes.push(sender);
@@ -337,7 +335,7 @@ impl Core {
                 None => unsafe { locked.line(sends).push_back(&node) },
             }
         }
-        let outcome = op.wait(entered, reason, &on, deadline_ns);
+        let outcome = op.wait(entered, awaited, deadline_ns);
         if outcome == Outcome::TimedOut {
             self.lock(&Entered::now()).line(sends).remove(&node);
         }
@@ -346,7 +344,7 @@ impl Core {
 
     // ---- the end ----
 
-    /// No more values will come. `false`: that was known.
+    /// Ends the sending: no more values will come. Returns `false` if the channel was closed before.
     pub(super) fn close(&self) -> bool {
         let entered = Entered::now();
         let mut locked = self.lock(&entered);
@@ -363,7 +361,7 @@ fn is_over(deadline_ns: u64) -> bool {
 }
 
 impl Operation {
-    /// Of the caller.
+    /// Makes an operation of the caller.
     pub(super) fn current(entered: &Entered, exclusive: bool) -> Operation {
         let waiter = match entered.0 {
             Some(g) => Waiter::G(g.into()),
@@ -373,23 +371,13 @@ impl Operation {
         Operation { claim: Claim::new(), kind, waiter }
     }
 
-    /// Blocks until somebody won the claim and woke us, or the clock did.
+    /// Blocks until a partner, or the clock, won the claim and woke this caller.
     #[inline(always)]
-    pub(super) fn wait(
-        &self,
-        entered: Entered,
-        reason: WaitReason,
-        on: &Waits<'_>,
-        deadline_ns: u64,
-    ) -> Outcome {
-        if let Some(g) = entered.0 {
-            let on = if deadline_ns == u64::MAX { std::ptr::from_ref(on) } else { std::ptr::null() };
-            g.waits_on.set(on.cast());
-        }
+    pub(super) fn wait(&self, entered: Entered, awaited: Awaited, deadline_ns: u64) -> Outcome {
         match entered.into_running() {
-            Some(running) if deadline_ns == u64::MAX => park::park_running(running, reason),
-            Some(running) => _ = crate::time::wait_until(running, reason, deadline_ns, &self.claim),
-            None => _ = self.waiter.wait_until(reason, deadline_ns, &self.claim),
+            Some(running) if deadline_ns == u64::MAX => park::park_running(running, awaited),
+            Some(running) => _ = crate::sched::timers::wait_until(running, awaited, deadline_ns, &self.claim),
+            None => _ = self.waiter.wait_until(awaited, deadline_ns, &self.claim),
         }
         self.outcome()
     }
@@ -398,21 +386,21 @@ impl Operation {
 /// Holds a channel's lock.
 pub(crate) struct Locked<'a> {
     core: &'a Core,
-    /// Whose.
+    /// The caller that holds it.
     entered: ManuallyDrop<Entered>,
-    /// Woken after the unlock.
+    /// Waiters to be woken after the unlock.
     pub(super) wakes: WakeList,
 }
 
 impl Locked<'_> {
-    /// All in one of the queues go on.
+    /// Ends all waits in one of the queues.
     #[inline(always)]
     fn claim_all(&mut self, queue: impl FnOnce(&mut State) -> &mut Queue, ending: Ending) {
         let wakes = std::mem::replace(&mut self.wakes, WakeList::new());
         self.wakes = queue(self).claim_all(ending, wakes);
     }
 
-    /// What is possible now.
+    /// Returns which operations are possible now.
     #[inline]
     pub(super) fn signs(&self) -> u32 {
         let s = &**self;
@@ -422,9 +410,9 @@ impl Locked<'_> {
         (u32::from(recv) * CAN_RECV) | (u32::from(send) * CAN_SEND)
     }
 
-    /// Says so to those who look without the lock, and to those who wait for it.
+    /// Publishes the signs to readers without the lock, and wakes the watchers that wait for them.
     ///
-    /// These are there only while the channel is not ready, so it is enough to look when that changes.
+    /// Watchers are there only while the channel is not ready, so it is enough to look when that changes.
     #[inline(always)]
     fn publish(&mut self, signs: u32) {
         let old = self.core.signs.load(Relaxed);
@@ -442,14 +430,14 @@ impl Locked<'_> {
         }
     }
 
-    /// Everybody who waits here goes on, disconnected.
+    /// Ends all waits here: the channel is disconnected.
     pub(super) fn end_all_waits(&mut self) {
         self.claim_all(|state| &mut state.senders, Ending::Closed);
         self.claim_all(|state| &mut state.receivers, Ending::Closed);
         self.claim_all(|state| &mut state.engaged, Ending::Closed);
     }
 
-    /// A sender without a value wants to be selected. `None`: it would block.
+    /// Reserves a place or a receiver for a sender without a value. `None`: it would block.
     pub(super) fn reserve(&mut self) -> Option<Reservation> {
         if self.closed || self.abandoned {
             return Some(Reservation::Closed);
@@ -468,8 +456,9 @@ impl Locked<'_> {
         })
     }
 
-    /// A task cannot be a partner, for it may leave while the sender makes its value. It waits apart, so that no second
-    /// sender counts on it, and the sender gets a place: if the task has left by then, the value stays in the buffer.
+    /// Moves a task to the queue of the engaged. A task cannot be a partner, for it may leave while the sender makes
+    /// its value. It waits apart, so that no second sender counts on it, and the sender gets a place: if the task has
+    /// left by then, the value stays in the buffer.
     pub(super) fn engage(&mut self, task: &Node) {
         self.receivers.remove(task);
         task.engaged.set(true);
@@ -521,7 +510,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Core {
-    /// The end of a `Locked`: tells, unlocks, wakes.
+    /// Ends a `Locked`: publishes, unlocks, wakes.
     ///
     /// TUNED: with its parts as arguments, so that a `Locked` lies in registers all its life. If its destructor wants
     /// its address, each move of it reads back what was just written in pieces, and that costs 4 ns.

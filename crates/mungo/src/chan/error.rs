@@ -15,7 +15,7 @@ use std::fmt;
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub struct SendError<T>(pub T);
 
-/// Why [`try_send`](crate::chan::Sender::try_send) did not send.
+/// The reason why [`try_send`](crate::chan::Sender::try_send) did not send.
 ///
 /// ```
 /// use mungo::chan::{TrySendError, bounded};
@@ -30,11 +30,11 @@ pub struct SendError<T>(pub T);
 pub enum TrySendError<T> {
     /// There is no place, and no receiver waits.
     Full(T),
-    /// Nobody will ever receive it.
+    /// No receiver will ever receive it.
     Disconnected(T),
 }
 
-/// Why [`send_timeout`](crate::chan::Sender::send_timeout) and
+/// The reason why [`send_timeout`](crate::chan::Sender::send_timeout) and
 /// [`send_deadline`](crate::chan::Sender::send_deadline) did not send.
 ///
 /// ```
@@ -48,7 +48,7 @@ pub enum TrySendError<T> {
 pub enum SendTimeoutError<T> {
     /// The time was over before there was a place or a receiver.
     Timeout(T),
-    /// Nobody will ever receive it.
+    /// No receiver will ever receive it.
     Disconnected(T),
 }
 
@@ -64,7 +64,7 @@ pub enum SendTimeoutError<T> {
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct RecvError;
 
-/// Why [`try_recv`](crate::chan::Receiver::try_recv) has no value.
+/// The reason why [`try_recv`](crate::chan::Receiver::try_recv) has no value.
 ///
 /// ```
 /// use mungo::chan::{TryRecvError, bounded};
@@ -82,7 +82,7 @@ pub enum TryRecvError {
     Disconnected,
 }
 
-/// Why [`recv_timeout`](crate::chan::Receiver::recv_timeout) and
+/// The reason why [`recv_timeout`](crate::chan::Receiver::recv_timeout) and
 /// [`recv_deadline`](crate::chan::Receiver::recv_deadline) have no value.
 ///
 /// ```
@@ -169,7 +169,7 @@ pub struct CloseError;
 const DISCONNECTED: &str = "the channel is disconnected";
 
 impl<T> SendError<T> {
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(1);
@@ -182,7 +182,7 @@ impl<T> SendError<T> {
 }
 
 impl<T> TrySendError<T> {
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     ///
     /// ```
     /// let (tx, _rx) = mungo::chan::bounded(0);
@@ -194,19 +194,19 @@ impl<T> TrySendError<T> {
         }
     }
 
-    /// Whether it would have had to wait.
+    /// Returns whether the send would have had to wait.
     pub fn is_full(&self) -> bool {
         matches!(self, TrySendError::Full(_))
     }
 
-    /// Whether waiting would not help.
+    /// Returns whether waiting would not help.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, TrySendError::Disconnected(_))
     }
 }
 
 impl<T> SendTimeoutError<T> {
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -220,36 +220,36 @@ impl<T> SendTimeoutError<T> {
         }
     }
 
-    /// Whether the time was over.
+    /// Returns whether the time was over.
     pub fn is_timeout(&self) -> bool {
         matches!(self, SendTimeoutError::Timeout(_))
     }
 
-    /// Whether waiting longer would not help.
+    /// Returns whether waiting longer would not help.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, SendTimeoutError::Disconnected(_))
     }
 }
 
 impl TryRecvError {
-    /// Whether there is none now.
+    /// Returns whether there is no value now.
     pub fn is_empty(&self) -> bool {
         *self == TryRecvError::Empty
     }
 
-    /// Whether there never will be one.
+    /// Returns whether there never will be a value.
     pub fn is_disconnected(&self) -> bool {
         *self == TryRecvError::Disconnected
     }
 }
 
 impl RecvTimeoutError {
-    /// Whether the time was over.
+    /// Returns whether the time was over.
     pub fn is_timeout(&self) -> bool {
         *self == RecvTimeoutError::Timeout
     }
 
-    /// Whether there never will be one.
+    /// Returns whether there never will be a value.
     pub fn is_disconnected(&self) -> bool {
         *self == RecvTimeoutError::Disconnected
     }

@@ -4,7 +4,7 @@ use super::error::{RecvError, SendError};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::task_wait::TaskWait;
-use crate::time::Sleep;
+use crate::sched::timers::sleep::Sleep;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ pub struct RecvFut<'a, T> {
     wait: RecvWait<T>,
 }
 
-/// How a task waits for a receiver: in the channel's queue, or for the clock.
+/// The wait of a task for a receiver: in the channel's queue, or for the clock.
 pub(super) struct RecvWait<T> {
     pub(super) task: TaskWait<T>,
     pub(super) sleep: Option<Sleep>,
@@ -78,7 +78,7 @@ impl<T> fmt::Debug for RecvFut<'_, T> {
 pub struct SendFut<'a, T> {
     sender: &'a Sender<T>,
     wait: TaskWait<T>,
-    /// The value has not left yet.
+    /// Whether the value has not left yet.
     full: bool,
 }
 
@@ -112,7 +112,7 @@ impl<T> Drop for SendFut<'_, T> {
         // SAFETY: not moved any more.
         let (sender, wait, full) = unsafe { Pin::new_unchecked(self) }.parts();
         if *full && sender.chan().leave_send(wait) {
-            // SAFETY: it was not sent, and nobody knows it any more.
+            // SAFETY: it was not sent, and no other thread knows it any more.
             unsafe { wait.slot().drop_in_place() };
         }
     }
@@ -125,7 +125,8 @@ impl<T> fmt::Debug for SendFut<'_, T> {
 }
 
 impl<T> Receiver<T> {
-    /// As [`recv`](Self::recv), for tasks: a future, of any executor. Receives of both kinds mix, and wait in one line.
+    /// As [`recv`](Self::recv), as a future for tasks of any executor. Receives of both kinds mix, and wait in one
+    /// line.
     ///
     /// The future may be dropped at any time, as the losers of a `select!` are. A value that had been handed to it goes
     /// to the next receiver that waits, or back to the front of the channel, even if that is full or has no buffer.
@@ -144,7 +145,7 @@ impl<T> Receiver<T> {
 }
 
 impl<T> Sender<T> {
-    /// As [`send`](Self::send), for tasks: a future, of any executor. Sends of both kinds mix, and wait in one line.
+    /// As [`send`](Self::send), as a future for tasks of any executor. Sends of both kinds mix, and wait in one line.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(0);

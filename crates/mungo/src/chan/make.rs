@@ -1,6 +1,7 @@
-//! How channels are made.
+//! The functions that make channels.
 
 use super::channel::Chan;
+use super::missed::MissedTicks;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::timer::Timer;
@@ -12,7 +13,7 @@ fn channel<T>(capacity: Option<usize>) -> (Sender<T>, Receiver<T>) {
     unsafe { (Sender::from_counted(chan), Receiver::from_counted(chan)) }
 }
 
-/// A channel that holds at most `capacity` values; a sender waits while it is full.
+/// Makes a channel that holds at most `capacity` values; a sender waits while it is full.
 ///
 /// With a capacity of 0 it holds none: a value goes from hand to hand, and sender and receiver wait for each other.
 ///
@@ -31,12 +32,12 @@ fn channel<T>(capacity: Option<usize>) -> (Sender<T>, Receiver<T>) {
 /// ```
 ///
 /// # Panics
-/// If there is no memory for so many values.
+/// If there is no memory for `capacity` values.
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     channel(Some(capacity))
 }
 
-/// A channel that holds as many values as there is memory for; a sender never waits.
+/// Makes a channel that holds as many values as there is memory for; a sender never waits.
 ///
 /// ```
 /// let (tx, rx) = mungo::chan::unbounded();
@@ -48,7 +49,7 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     channel(None)
 }
 
-/// A receiver with one value, which comes after `duration`: the time for which it was due.
+/// Returns a receiver with one value, which comes after `duration`: the time for which it was due.
 ///
 /// It is not disconnected afterwards, but never has a value again. It needs no goroutine and no timer.
 ///
@@ -70,7 +71,7 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
     }
 }
 
-/// A receiver with one value, which comes at `when`. As [`after`].
+/// Returns a receiver with one value, which comes at `when`. As [`after`].
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -83,7 +84,7 @@ pub fn at(when: Instant) -> Receiver<Instant> {
     Receiver::from_timer(Timer::at(when))
 }
 
-/// A receiver that never has a value.
+/// Returns a receiver that never has a value.
 ///
 /// ```
 /// let rx = mungo::chan::never::<i32>();
@@ -93,9 +94,10 @@ pub const fn never<T>() -> Receiver<T> {
     Receiver::never()
 }
 
-/// A receiver with a value after each `period`: the time for which it was due.
+/// Returns a receiver with a value after each `period`: the time for which it was due.
 ///
-/// It holds one value at a time: who comes late gets one, and the next one comes a period later.
+/// It holds one value at a time: a caller that comes late gets one, and the next one comes a period later.
+/// [`time::interval`](crate::time::interval) has other ways to treat ticks that were missed.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -106,7 +108,12 @@ pub const fn never<T>() -> Receiver<T> {
 /// assert!(start.elapsed() >= Duration::from_millis(6));
 /// ```
 pub fn tick(period: Duration) -> Receiver<Instant> {
-    match Timer::tick(period) {
+    tick_with(period, MissedTicks::Delay)
+}
+
+/// As [`tick`], with another way to treat ticks that nobody took in time.
+pub(crate) fn tick_with(period: Duration, missed: MissedTicks) -> Receiver<Instant> {
+    match Timer::tick(period, missed) {
         Some(timer) => Receiver::from_timer(timer),
         None => never(),
     }

@@ -22,7 +22,7 @@
 //!     select! {
 //!         recv(result) -> n => match n {
 //!             Ok(n) => sum += n,
-//!             Err(_) => break, // nobody will send any more
+//!             Err(_) => break, // the channel is closed, and empty
 //!         },
 //!         recv(after(Duration::from_secs(60))) -> _ => panic!("too slow"),
 //!     }
@@ -40,10 +40,10 @@
 //!
 //! **Disconnection.** When the last [`Sender`] is dropped, or one of them [closes](Sender::close) the channel,
 //! receivers get what is left and then an error. When the last [`Receiver`] is dropped, what is left is dropped, and
-//! senders get their values back. Nobody waits on a disconnected channel.
+//! senders get their values back. No operation waits on a disconnected channel.
 //!
-//! **Order.** Values of one sender arrive in the order in which they were sent. Those who wait are served in the
-//! order in which they came. Whoever is woken by a channel runs next on the waker's processor.
+//! **Order.** Values of one sender arrive in the order in which they were sent. Waiters are served in the order in
+//! which they came. A goroutine that a channel wakes runs next on the waker's processor.
 //!
 //! **Tasks.** [`recv_async`](Receiver::recv_async) and [`send_async`](Sender::send_async) are futures, for
 //! [`block_on`](crate::block_on()) and any executor; with the feature `futures` there are streams and sinks. They wait
@@ -53,15 +53,15 @@
 //!
 //! # How it works
 //!
-//! As Go's `hchan`: a buffer, a lock, and a queue of those who wait on each side, as nodes on their own frames. A
-//! sender that finds a receiver waiting writes into the receiver's frame; a receiver that finds a sender waiting
-//! takes from there, and if there is a buffer takes from the buffer and moves the sender's value into it. So a value
-//! is copied once or twice, and the one who was waiting has nothing left to do when it runs. The lock is held for
-//! tens of nanoseconds, never across a switch, and no code of a value's type runs under it.
+//! As Go's `hchan`: a buffer, a lock, and a queue of waiters on each side, as nodes on their own frames. A sender that
+//! finds a receiver waiting writes into the receiver's frame; a receiver that finds a sender waiting takes from there,
+//! and if there is a buffer takes from the buffer and moves the sender's value into it. So a value is copied once or
+//! twice, and the waiter has nothing left to do when it runs. The lock is held for tens of nanoseconds, never across a
+//! switch, and no code of a value's type runs under it.
 //!
-//! One claim decides every race: a waiting operation is ended by whoever takes its claim, be it a partner on one of
-//! many channels or the clock (`sched::claim`). A plain send or receive without a time-out is known to one queue
-//! only; its lock is claim enough.
+//! One claim decides every race: a waiting operation is ended by the thread that takes its claim, be it a partner on
+//! one of many channels or the clock (`sched::claim`). A plain send or receive without a time-out is known to one
+//! queue only; its lock is claim enough.
 //!
 //! `select!` first looks at two bits that each channel publishes when its lock is released ("a send would not block",
 //! "a receive would not block"), without any lock, and tries one of the ready cases. Only if there is none it locks
@@ -69,85 +69,69 @@
 //!
 //! The value of a `send` arm is made after the arm was chosen, as in crossbeam-channel and unlike Go, so that a value
 //! which was not sent is not lost. Between the choice and the value the sender holds a *reservation*: a place in the
-//! buffer, or, without one, the receiver itself, which waits for nobody else any more. It can be given back.
+//! buffer, or, without one, the receiver itself, which waits for no other sender any more. It can be given back.
 //!
 //! A task's node lies in its future, which may be dropped at any time. So everything happens to it under the lock, and
 //! it cannot be a partner in the sense above: if it waits for the value of a selected sender, it does so in a queue of
-//! its own, *engaged*, and the sender has the promise of a place (`wait.rs`).
+//! its own, *engaged*, and the sender has the promise of a place (`task_wait.rs`).
 //!
 //! # Invariants
 //!
 //! - `len + reserved <= capacity`, but for what was promised to tasks or came back from them. A sender waits only if
 //!   they are not below, and no receiver waits (but for the nodes of one and the same select). A receiver waits only
 //!   if `len` is 0.
-//! - Who is in a queue can be woken at any moment, so between getting in line and parking a goroutine stays in the
-//!   runtime.
+//! - An operation in a queue can be ended at any moment, so between getting in line and parking a goroutine stays in
+//!   the runtime.
 //! - Wakers wake after they have released the lock. Lock order: a channel's lock is taken with none held but other
 //!   channels' of a lower address; a timer fires without any channel's lock, by the claim alone.
 //! - Watchers ([`Select::ready`]) are in a queue only while the channel is not ready for them.
 //!
 //! # Rejected
 //!
-//! - *A lock-free ring*, as in crossbeam-channel: it saves the lock for values that are in the buffer, but those who
-//!   wait need a lock in any case, hand-over needs the two to agree, and a receiver that finds a place taken but not
-//!   yet filled must spin.
+//! - *A lock-free ring*, as in crossbeam-channel: it saves the lock for values that are in the buffer, but waiters
+//!   need a lock in any case, hand-over needs the two to agree, and a receiver that finds a place taken but not yet
+//!   filled must spin.
 //! - *An unbounded ring that doubles*: copies all values under the lock at a time. There is a list of blocks instead.
 //! - *Timer goroutines or heap entries* for `after` and `tick`: whether a value is there follows from the clock.
 //! - *Enqueueing a select channel by channel* without holding all locks: see `select/engine.rs`.
 //! - *Making the values of `send` arms beforehand*, as Go does: see above.
 
-#[cfg(not(loom))]
 mod buffer;
-#[cfg(not(loom))]
 mod channel;
-#[cfg(not(loom))]
 mod core;
-#[cfg(not(loom))]
 mod error;
-#[cfg(not(loom))]
 mod future;
-#[cfg(not(loom))]
 mod make;
+pub(crate) mod missed;
 mod queue;
-#[cfg(not(loom))]
 mod receiver;
-#[cfg(not(loom))]
 mod select;
-#[cfg(not(loom))]
 mod sender;
-#[cfg(all(feature = "futures", not(loom)))]
+#[cfg(feature = "futures")]
 mod stream;
-#[cfg(not(loom))]
 mod task_wait;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
-#[cfg(not(loom))]
 mod timer;
-#[cfg(not(loom))]
 pub(crate) mod waits;
 
-#[cfg(not(loom))]
-pub use api::*;
+pub(crate) use make::tick_with;
 
-/// What [`select!`](crate::chan::select!) expands to. Not for others.
-#[cfg(not(loom))]
+/// What [`select!`](crate::chan::select!) expands to. Not for other callers.
 #[doc(hidden)]
 pub mod __private {
     pub use super::select::{Arm, Chosen, Slot, Ticket, Wait, forever, idle, select};
 }
 
-#[cfg(not(loom))]
-mod api {
-    pub use super::error::{
-        CloseError, ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
-        SendTimeoutError, TryReadyError, TryRecvError, TrySelectError, TrySendError,
-    };
-    pub use super::future::{RecvFut, SendFut};
-    pub use super::make::{after, at, bounded, never, tick, unbounded};
-    pub use super::receiver::{IntoIter, Iter, Receiver, TryIter};
-    pub use super::select::{Select, SelectedOperation};
-    pub use super::sender::Sender;
-    #[cfg(feature = "futures")]
-    pub use super::stream::{RecvStream, SendSink};
-    pub use crate::{select, select_biased};
-}
+pub use crate::{select, select_biased};
+pub use error::{
+    CloseError, ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
+    SendTimeoutError, TryReadyError, TryRecvError, TrySelectError, TrySendError,
+};
+pub use future::{RecvFut, SendFut};
+pub use make::{after, at, bounded, never, tick, unbounded};
+pub use receiver::{IntoIter, Iter, Receiver, TryIter};
+pub use select::{Select, SelectedOperation};
+pub use sender::Sender;
+#[cfg(feature = "futures")]
+pub use stream::{RecvStream, SendSink};

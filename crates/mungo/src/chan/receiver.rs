@@ -39,7 +39,7 @@ pub struct Receiver<T> {
 
 enum Flavor<T> {
     Chan(NonNull<Chan<T>>),
-    /// `T` is `Instant`: only [`Receiver::from_timer`] makes these.
+    /// A clock; `T` is `Instant`: only [`Receiver::from_timer`] makes these.
     Timer(Arc<Timer>),
     Never,
 }
@@ -57,7 +57,7 @@ impl Receiver<Instant> {
     }
 }
 
-/// The `Instant` of a timer as the `T` that it is.
+/// Turns the `Instant` of a timer into the `T` that it is.
 fn of_timer<T>(value: Instant) -> T {
     debug_assert_eq!(size_of::<T>(), size_of::<Instant>());
     // SAFETY: `T` is `Instant` in a receiver with a timer. An `Instant` is `Copy`.
@@ -65,7 +65,7 @@ fn of_timer<T>(value: Instant) -> T {
 }
 
 impl<T> Receiver<T> {
-    /// Takes over one handle of the receiving side.
+    /// Makes a receiver that takes over one handle of the receiving side.
     pub(super) unsafe fn from_counted(chan: NonNull<Chan<T>>) -> Receiver<T> {
         Receiver { flavor: Flavor::Chan(chan), values: PhantomData }
     }
@@ -100,7 +100,7 @@ impl<T> Receiver<T> {
     /// Receives the next value; blocks until there is one.
     ///
     /// # Errors
-    /// The channel is empty, and disconnected: all senders are gone, or one closed it.
+    /// Fails if the channel is empty and disconnected: all senders are gone, or one closed it.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::unbounded();
@@ -118,7 +118,7 @@ impl<T> Receiver<T> {
     /// If a sender in a `select!` is about to send, this waits for its value.
     ///
     /// # Errors
-    /// Which of the two it is: empty, or empty and disconnected.
+    /// Says which of the two it is: empty, or empty and disconnected.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::unbounded();
@@ -138,7 +138,7 @@ impl<T> Receiver<T> {
     /// As [`recv`](Self::recv), for at most `timeout`.
     ///
     /// # Errors
-    /// Which of the two it was: the time, or a disconnected channel.
+    /// Says which of the two it was: the time, or a disconnected channel.
     ///
     /// ```
     /// use std::time::Duration;
@@ -167,7 +167,7 @@ impl<T> Receiver<T> {
         self.recv_within(Limit::Until(deadline))
     }
 
-    /// For a task, which will be woken if it has to wait.
+    /// Receives for a task, which will be woken if it has to wait.
     pub(super) fn poll_recv(
         &self,
         wait: Pin<&mut RecvWait<T>>,
@@ -189,7 +189,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Whether no value is there. Always so for a channel without a buffer.
+    /// Returns whether no value is there. Always `true` for a channel without a buffer.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::unbounded();
@@ -201,7 +201,7 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    /// Whether there is no place for another one. Always so for a channel without a buffer.
+    /// Returns whether there is no place for another value. Always `true` for a channel without a buffer.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(1);
@@ -217,7 +217,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// How many values are there.
+    /// Returns how many values are there.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::unbounded();
@@ -232,7 +232,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// How many places the buffer has; `None`: there is no limit.
+    /// Returns how many places the buffer has; `None`: there is no limit.
     ///
     /// ```
     /// assert_eq!(mungo::chan::bounded::<i32>(5).1.capacity(), Some(5));
@@ -246,7 +246,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives until the channel is empty and disconnected. Blocks between values.
+    /// Iterates over values as they are received, until the channel is empty and disconnected. Blocks between values.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(0);
@@ -257,7 +257,7 @@ impl<T> Receiver<T> {
         Iter { receiver: self }
     }
 
-    /// Receives what is there. Never blocks.
+    /// Iterates over the values that are there. Never blocks.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::unbounded();
@@ -268,7 +268,7 @@ impl<T> Receiver<T> {
         TryIter { receiver: self }
     }
 
-    /// Whether both receive from one channel.
+    /// Returns whether both receive from one channel.
     ///
     /// ```
     /// let (_tx, rx) = mungo::chan::unbounded::<i32>();
@@ -287,13 +287,13 @@ impl<T> Receiver<T> {
 
 /// A receiver as a select sees it, without its type.
 pub(crate) trait Port {
-    /// The channel; `None`: it is a timer, or never has a value.
+    /// Returns the channel; `None`: it is a timer, or never has a value.
     fn core(&self) -> Option<&Core>;
 
-    /// For one that is no channel: when its next value is due. `None`: never.
+    /// Returns when the next value of a timer is due. `None`: never, or it is a channel.
     fn due(&self) -> Option<Instant>;
 
-    /// For one that is no channel: moves the value to `slot`, if it is due.
+    /// Moves the value of a timer to `slot`, if it is due. Returns whether it did.
     ///
     /// # Safety
     /// `slot` has room for a value of this receiver.

@@ -36,7 +36,7 @@ impl<T> UnwindSafe for Sender<T> {}
 impl<T> RefUnwindSafe for Sender<T> {}
 
 impl<T> Sender<T> {
-    /// Takes over one handle of the sending side.
+    /// Makes a sender that takes over one handle of the sending side.
     pub(super) unsafe fn from_counted(chan: NonNull<Chan<T>>) -> Sender<T> {
         Sender { chan, values: PhantomData }
     }
@@ -51,7 +51,7 @@ impl<T> Sender<T> {
     /// straight to a receiver.
     ///
     /// # Errors
-    /// The value, if all receivers are gone or the channel was closed, before or while it waited.
+    /// Returns the value, if all receivers are gone or the channel was closed, before or while it waited.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(0);
@@ -69,7 +69,7 @@ impl<T> Sender<T> {
     /// Sends a value if that needs no waiting: there is a place, or a receiver waits.
     ///
     /// # Errors
-    /// The value, and which of the two it was: full or disconnected.
+    /// Returns the value, and which of the two it was: full or disconnected.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(1);
@@ -84,7 +84,7 @@ impl<T> Sender<T> {
     /// As [`send`](Self::send), for at most `timeout`.
     ///
     /// # Errors
-    /// The value, and which of the two it was: the time or a disconnected channel.
+    /// Returns the value, and which of the two it was: the time or a disconnected channel.
     ///
     /// ```
     /// use std::time::Duration;
@@ -113,13 +113,13 @@ impl<T> Sender<T> {
         self.chan().send(value, Limit::Until(deadline))
     }
 
-    /// Go's `close`: nobody sends any more. Receivers get what is in the channel and then see it disconnected; senders
+    /// Closes the channel, as Go's `close`. Receivers get what is in the channel and then see it disconnected; senders
     /// that wait get their values back, and so do later ones.
     ///
     /// Dropping the last sender does the same.
     ///
     /// # Errors
-    /// The channel was closed before.
+    /// Fails if the channel was closed before.
     ///
     /// ```
     /// let (tx, rx) = mungo::chan::bounded(2);
@@ -133,7 +133,7 @@ impl<T> Sender<T> {
         if self.chan().core.close() { Ok(()) } else { Err(CloseError) }
     }
 
-    /// Whether nothing waits to be received. Always so for a channel without a buffer.
+    /// Returns whether nothing waits to be received. Always `true` for a channel without a buffer.
     ///
     /// ```
     /// let (tx, _rx) = mungo::chan::unbounded();
@@ -145,7 +145,7 @@ impl<T> Sender<T> {
         self.len() == 0
     }
 
-    /// Whether there is no place. Always so for a channel without a buffer.
+    /// Returns whether there is no place. Always `true` for a channel without a buffer.
     ///
     /// ```
     /// let (tx, _rx) = mungo::chan::bounded(1);
@@ -157,7 +157,7 @@ impl<T> Sender<T> {
         self.chan().core.is_full()
     }
 
-    /// How many values wait to be received.
+    /// Returns how many values wait to be received.
     ///
     /// ```
     /// let (tx, _rx) = mungo::chan::unbounded();
@@ -168,7 +168,7 @@ impl<T> Sender<T> {
         self.chan().core.lock(&Entered::now()).len
     }
 
-    /// How many places the buffer has; `None`: there is no limit.
+    /// Returns how many places the buffer has; `None`: there is no limit.
     ///
     /// ```
     /// assert_eq!(mungo::chan::bounded::<i32>(5).0.capacity(), Some(5));
@@ -178,7 +178,7 @@ impl<T> Sender<T> {
         self.chan().core.capacity()
     }
 
-    /// Whether both send to one channel.
+    /// Returns whether both send to one channel.
     ///
     /// ```
     /// let (tx, _rx) = mungo::chan::unbounded::<i32>();

@@ -101,7 +101,7 @@ impl<T> fmt::Debug for RecvStream<'_, T> {
 }
 
 impl<T> Receiver<T> {
-    /// The values as a stream.
+    /// Returns the values as a stream.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -115,7 +115,7 @@ impl<T> Receiver<T> {
         RecvStream::new(Handle::Borrowed(self))
     }
 
-    /// The values as a stream that owns the receiver.
+    /// Returns the values as a stream that owns the receiver.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -175,7 +175,7 @@ impl<T> Drop for SendSink<'_, T> {
         if let Some(wait) = &self.wait
             && self.sender.chan().leave_send(wait.as_ref())
         {
-            // SAFETY: it was not sent, and nobody knows it any more.
+            // SAFETY: it was not sent, and no other thread knows it any more.
             unsafe { wait.slot().drop_in_place() };
         }
     }
@@ -188,7 +188,7 @@ impl<T> fmt::Debug for SendSink<'_, T> {
 }
 
 impl<T> Sender<T> {
-    /// The sender as a sink.
+    /// Returns the sender as a sink.
     ///
     /// ```
     /// use futures::{SinkExt, StreamExt, stream};
@@ -202,7 +202,7 @@ impl<T> Sender<T> {
         SendSink { sender: Handle::Borrowed(self), wait: None }
     }
 
-    /// The sender as a sink that owns it.
+    /// Returns the sender as a sink that owns it.
     ///
     /// ```
     /// use futures::SinkExt;

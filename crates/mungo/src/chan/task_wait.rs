@@ -1,4 +1,4 @@
-//! How tasks wait on a channel: in the same queues, but the node lies in a future, which may be dropped at any moment.
+//! The waits of tasks on a channel: in the same queues, but the node lies in a future, which may be dropped any time.
 //!
 //! Everything that happens to such a node happens under the channel's lock: it is armed, claimed, given its value, and
 //! taken out. So a poll or a drop sees one of two things: it is in a queue, or its wait has ended.
@@ -11,9 +11,9 @@ use super::channel::{Chan, Side};
 use super::core::{CAN_RECV, CAN_SEND, Entered, Locked, Step};
 use super::error::{RecvError, SendError};
 use super::queue::{Ending, Kind, Node, Operation, Outcome};
-use crate::sched::claim::Claim;
-use crate::sched::park::Waiter;
-use crate::sched::task::TaskSlot;
+use crate::protocols::claim::Claim;
+use crate::sched::run::park::Waiter;
+use crate::sched::run::task::TaskSlot;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomPinned;
 use std::mem::MaybeUninit;
@@ -26,14 +26,14 @@ pub(super) struct TaskWait<T> {
     op: UnsafeCell<Operation>,
     node: Node,
     slot: UnsafeCell<MaybeUninit<T>>,
-    /// The node was put into a queue, and its owner has not yet seen what came of it. The owner's.
+    /// Whether the node was put into a queue, and its owner has not yet seen what came of it. The owner's.
     waiting: Cell<bool>,
     _pinned: PhantomPinned,
 }
 
 // SAFETY: others reach it through the channel's queues, under the channel's lock; values cross threads.
 unsafe impl<T: Send> Send for TaskWait<T> {}
-// SAFETY: its methods are for its owner, who has a `Pin<&mut>` of what it lies in.
+// SAFETY: its methods are for its owner, which has a `Pin<&mut>` of what it lies in.
 unsafe impl<T: Send> Sync for TaskWait<T> {}
 
 impl<T> TaskWait<T> {
@@ -48,10 +48,10 @@ impl<T> TaskWait<T> {
         }
     }
 
-    /// With a value to be sent.
+    /// Makes a wait with a value to be sent.
     pub(super) fn with_value(value: T) -> TaskWait<T> {
         let wait = TaskWait::<T>::new();
-        // SAFETY: there is room, and nobody knows it.
+        // SAFETY: there is room, and no other thread knows it.
         unsafe { wait.slot().write(value) };
         wait
     }
@@ -61,11 +61,11 @@ impl<T> TaskWait<T> {
     }
 
     fn op(&self) -> &Operation {
-        // SAFETY: `arm` alone changes it, when nobody else knows it.
+        // SAFETY: `arm` alone changes it, when no other thread knows it.
         unsafe { &*self.op.get() }
     }
 
-    /// Of the task that waits. Under the channel's lock.
+    /// Returns the waker of the task that waits. Under the channel's lock.
     fn waker(&self) -> &TaskSlot {
         match &self.op().waiter {
             Waiter::Task(slot) => slot,
@@ -81,9 +81,9 @@ impl<T> TaskWait<T> {
         same
     }
 
-    /// Makes it ready for a queue. Under the lock, while nobody knows it.
+    /// Makes it ready for a queue. Under the lock, while no other thread knows it.
     fn arm(&self, waker: Waker) {
-        // SAFETY: nobody knows it, and no borrow of it is in use.
+        // SAFETY: no other thread knows it, and no borrow of it is in use.
         unsafe { (*self.op.get()).claim.reopen() };
         let none = self.waker().replace(Some(waker));
         debug_assert!(none.is_none(), "taken when the last wait ended");
@@ -92,7 +92,7 @@ impl<T> TaskWait<T> {
         self.waiting.set(true);
     }
 
-    /// How the wait ended; `None`: it goes on. One that never began has to be tried.
+    /// Returns how the wait ended; `None`: it goes on. A wait that never began has to be tried.
     fn ended(&self, _: &Locked<'_>) -> Option<Ending> {
         if !self.waiting.get() {
             return Some(Ending::Retry);
@@ -107,7 +107,7 @@ impl<T> TaskWait<T> {
         }
     }
 
-    /// Takes it out of its queue. What is returned is to be dropped outside of the runtime.
+    /// Takes it out of its queue. Returns its waker, to be dropped outside of the runtime.
     fn leave(&self, side: Side, locked: &mut Locked<'_>) -> Option<Waker> {
         match side {
             Side::Senders => locked.senders.remove(&self.node),
@@ -122,7 +122,7 @@ impl<T> TaskWait<T> {
 impl<T> Chan<T> {
     /// Tries, or looks what became of the wait; `Pending`: the task will be woken.
     ///
-    /// Wakers are cloned and dropped outside of the lock: they are code of somebody else.
+    /// Wakers are cloned and dropped outside of the lock: they are user code.
     fn poll(
         &self,
         side: Side,
@@ -193,7 +193,7 @@ impl<T> Chan<T> {
         })
     }
 
-    /// `Ready`: the value is gone, or came back.
+    /// Polls a send. `Ready`: the value is gone, or came back.
     ///
     /// # Safety
     /// The slot holds the value; after `Ready` it does not.
@@ -229,7 +229,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Ends a send that was given up. `true`: the value is still there.
+    /// Ends a send that was given up. Returns whether the value is still there.
     pub(super) fn leave_send(&self, wait: Pin<&TaskWait<T>>) -> bool {
         if !wait.waiting.get() {
             return true;

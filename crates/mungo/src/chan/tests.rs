@@ -1,11 +1,11 @@
-//! What needs a look at who waits.
+//! Tests that look at the waiters of a channel.
 
 use super::core::Entered;
 use super::{Sender, TrySendError, bounded, select, unbounded};
 use crate::go;
 use std::time::{Duration, Instant};
 
-/// How many senders and receivers wait.
+/// Returns how many senders and receivers wait.
 fn waiting<T>(tx: &Sender<T>) -> (usize, usize) {
     let entered = Entered::now();
     let locked = tx.chan().core.lock(&entered);
@@ -109,7 +109,7 @@ fn reservations_count() {
         go(move || tx.send(2).unwrap())
     };
     wait_until(&tx, (1, 0));
-    // A receiver need not wait for the promise: somebody else has a value.
+    // A receiver need not wait for the promise: another sender has a value.
     assert_eq!(rx.recv(), Ok(2));
     blocked.join().unwrap();
     let blocked = {

@@ -1,71 +1,72 @@
 //! Channels that are a clock: [`after`](super::after), [`at`](super::at), [`tick`](super::tick).
 //!
 //! There is no sender, no goroutine and no heap entry behind them: whether a value is there follows from the clock,
-//! and who waits for one sleeps until it is due. Several may wait; one of them gets the value, the others go on
-//! waiting.
+//! and a receiver that waits for one sleeps until it is due. Several may wait; one of them gets the value, the others
+//! go on waiting.
 
 use super::core::{Entered, Limit};
 use super::error::{RecvTimeoutError, TryRecvError};
+use super::missed::MissedTicks;
 use super::queue::Operation;
-use super::waits::Waits;
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::timers::sleep::{Sleep, sleep_until_async};
 use crate::sys::clock;
-use crate::time::{Sleep, sleep_until_async};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// `Timer::next_ns`: no value will come.
+/// A value of `Timer::next_ns`: no value will come.
 const SPENT: u64 = u64::MAX;
 
 /// A clock with values.
 pub(super) struct Timer {
     start: Instant,
-    /// When the next value is due, from `start`.
+    /// The time at which the next value is due, in ns from `start`.
     next_ns: AtomicU64,
-    /// From one value to the next; `None`: there is one only.
+    /// Time from one value to the next, in ns; `None`: there is one only.
     period_ns: Option<u64>,
+    /// Says what becomes of values that nobody took in time.
+    missed: MissedTicks,
 }
 
 impl Timer {
-    /// One value, at `when`.
+    /// Makes a clock with one value, at `when`.
     pub(super) fn at(when: Instant) -> Timer {
-        Timer { start: when, next_ns: AtomicU64::new(0), period_ns: None }
+        Timer { start: when, next_ns: AtomicU64::new(0), period_ns: None, missed: MissedTicks::Delay }
     }
 
-    /// A value after each `period`. `None`: the first one is beyond the end of time.
-    pub(super) fn tick(period: Duration) -> Option<Timer> {
+    /// Makes a clock with a value after each `period`. `None`: the first one is beyond the end of time.
+    pub(super) fn tick(period: Duration, missed: MissedTicks) -> Option<Timer> {
         let start = Instant::now();
         start.checked_add(period)?;
         let period_ns = u64::try_from(period.as_nanos()).ok().filter(|&ns| ns != SPENT)?;
-        Some(Timer { start, next_ns: AtomicU64::new(period_ns), period_ns: Some(period_ns) })
+        Some(Timer { start, next_ns: AtomicU64::new(period_ns), period_ns: Some(period_ns), missed })
     }
 
     fn instant(&self, ns: u64) -> Option<Instant> {
         (ns != SPENT).then(|| self.start.checked_add(Duration::from_nanos(ns))).flatten()
     }
 
-    /// When the next value is there; `None`: never.
+    /// Returns when the next value is there; `None`: never.
     pub(super) fn due(&self) -> Option<Instant> {
         self.instant(self.next_ns.load(Relaxed))
     }
 
-    /// Whether a value is there.
+    /// Returns whether a value is there.
     pub(super) fn is_due(&self) -> bool {
         self.due().is_some_and(|due| due <= Instant::now())
     }
 
-    /// Takes the value that is there: the time for which it was due.
+    /// Takes the value that is there. Returns the time for which it was due.
     pub(super) fn try_take(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut next = self.next_ns.load(Relaxed);
         loop {
             let due = self.instant(next).filter(|&due| due <= now)?;
-            // A tick that nobody took in time does not come twice: the next one is a period from now.
             let after = self.period_ns.map_or(SPENT, |period| {
                 let now_ns = u64::try_from((now - self.start).as_nanos()).unwrap_or(SPENT);
-                next.max(now_ns).saturating_add(period)
+                self.missed.next_ns(next, now_ns, period)
             });
             // One taker gets it; the value is the time, so there is nothing else to order.
             match self.next_ns.compare_exchange_weak(next, after, Relaxed, Relaxed) {
@@ -79,7 +80,7 @@ impl Timer {
         self.try_take().ok_or(TryRecvError::Empty)
     }
 
-    /// For a task: `sleep` is its own, from one poll to the next.
+    /// Polls for a task: `sleep` is its own, from one poll to the next.
     pub(super) fn poll(&self, sleep: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<Instant> {
         loop {
             if let Some(value) = self.try_take() {
@@ -113,14 +114,14 @@ impl Timer {
     }
 }
 
-/// Blocks the caller, who waits for nobody. `u64::MAX`: for ever.
+/// Blocks the caller until `deadline_ns`; no other thread ends this wait. `u64::MAX`: for ever.
 pub(super) fn sleep_until(deadline_ns: u64) {
     if deadline_ns != u64::MAX && deadline_ns <= clock::now_ns() {
         return;
     }
     let entered = Entered::now();
     let op = Operation::current(&entered, false);
-    _ = op.wait(entered, WaitReason::ChanRecv, &Waits::Never, deadline_ns);
+    _ = op.wait(entered, WaitReason::ChanRecv.on(0), deadline_ns);
 }
 
 #[cfg(test)]
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn missed_ticks_do_not_pile_up() {
         let period = Duration::from_millis(2);
-        let timer = Timer::tick(period).unwrap();
+        let timer = Timer::tick(period, MissedTicks::Delay).unwrap();
         let first = timer.due().unwrap();
         crate::sleep(period * 5);
         assert_eq!(timer.try_take(), Some(first));
@@ -149,8 +150,8 @@ mod tests {
 
     #[test]
     fn the_end_of_time_never_comes() {
-        assert!(Timer::tick(Duration::MAX).is_none());
-        let late = Timer::tick(Duration::from_secs(u32::MAX.into())).unwrap();
+        assert!(Timer::tick(Duration::MAX, MissedTicks::Delay).is_none());
+        let late = Timer::tick(Duration::from_secs(u32::MAX.into()), MissedTicks::Delay).unwrap();
         assert!(!late.is_due());
     }
 }

@@ -4,9 +4,12 @@ use super::{Context, ContextError};
 use crate::chan::{Receiver, RecvTimeoutError, Sender};
 use crate::sys::clock;
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Why [`Context::recv`] returned without a value.
+/// The reason why [`Context::recv`] returned without a value.
 ///
 /// ```
 /// use mungo::context::{Context, ContextRecvError};
@@ -34,7 +37,7 @@ impl fmt::Display for ContextRecvError {
 
 impl std::error::Error for ContextRecvError {}
 
-/// Why [`Context::send`] did not send; with the value.
+/// The reason why [`Context::send`] did not send; with the value.
 ///
 /// ```
 /// use mungo::context::{Context, ContextSendError};
@@ -52,7 +55,7 @@ pub enum ContextSendError<T> {
 }
 
 impl<T> ContextSendError<T> {
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     ///
     /// ```
     /// # use mungo::context::{Context, ContextSendError};
@@ -99,7 +102,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Why the context is done, if it is so before the time is over.
+    /// Returns why the context is done, if it is so before the time is over.
     pub fn sleep(&self, d: Duration) -> Result<(), ContextError> {
         self.check()?;
         if clock::after_ns(d) == u64::MAX {
@@ -143,7 +146,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If the context is done, or the channel disconnected.
+    /// Fails if the context is done, or the channel disconnected.
     pub fn recv<T>(&self, from: &Receiver<T>) -> Result<T, ContextRecvError> {
         crate::select_biased! {
             recv(self.done()) -> _ => Err(ContextRecvError::Done(self.err().unwrap_or(ContextError::Canceled))),
@@ -164,7 +167,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If the context is done, or the channel disconnected; with the value.
+    /// Fails if the context is done, or the channel disconnected; returns the value.
     pub fn send<T>(&self, to: &Sender<T>, value: T) -> Result<(), ContextSendError<T>> {
         let mut value = Some(value);
         let mut take = || value.take().expect("one of the arms takes it");
@@ -174,5 +177,29 @@ impl Context {
             },
             send(to, take()) -> sent => sent.map_err(|e| ContextSendError::Disconnected(e.0)),
         }
+    }
+
+    /// Runs a future on the calling goroutine, as [`block_on`](crate::block_on()), unless the context is done first:
+    /// then the future is dropped.
+    ///
+    /// ```
+    /// use mungo::context::{Context, ContextError};
+    /// use std::time::Duration;
+    ///
+    /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_secs(60));
+    /// assert_eq!(ctx.block_on(async { 6 * 7 }), Ok(42));
+    /// let (soon, _cancel) = ctx.with_timeout(Duration::from_millis(2));
+    /// assert_eq!(soon.block_on(std::future::pending::<()>()), Err(ContextError::DeadlineExceeded));
+    /// ```
+    ///
+    /// # Errors
+    /// Returns why the context is done.
+    pub fn block_on<F: IntoFuture>(&self, future: F) -> Result<F::Output, ContextError> {
+        self.check()?;
+        let (mut future, mut done) = (pin!(future.into_future()), pin!(self.done().recv_async()));
+        crate::block_on::block_on(poll_fn(|cx| match done.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(Err(self.err().unwrap_or(ContextError::Canceled))),
+            Poll::Pending => future.as_mut().poll(cx).map(Ok),
+        }))
     }
 }

@@ -7,14 +7,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Which of the two file layouts a hierarchy has.
+/// The file layout that a hierarchy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V1,
     V2,
 }
 
-/// A cgroup that holds us, directly or further down.
+/// A cgroup that holds us, directly or through cgroups below it.
 // WHY NOT: keep the files open, as Go does, and save two system calls of three. A program that
 // closes all its descriptors to become a daemon would hand our number to a stranger's file, and a
 // `cpu.max` that appears later (the controller is enabled while we run) would never be seen.
@@ -24,12 +24,12 @@ pub(super) struct Level {
     quota_file: PathBuf,
     /// `cpu.cfs_period_us`; v2 has both numbers in one file.
     period_file: Option<PathBuf>,
-    /// The limit at the last reading that was not spoilt by a lack of resources.
+    /// The limit in CPUs at the last reading that did not fail for a lack of resources.
     limit: Option<f64>,
 }
 
 impl Level {
-    /// The level of directory `dir`, not read yet.
+    /// Makes the level of directory `dir`, not read yet.
     pub(super) fn new(version: Version, dir: &Path) -> Level {
         let (quota, period) = match version {
             Version::V1 => ("cpu.cfs_quota_us", Some("cpu.cfs_period_us")),
@@ -38,7 +38,7 @@ impl Level {
         Level { quota_file: dir.join(quota), period_file: period.map(|name| dir.join(name)), limit: None }
     }
 
-    /// The file to name when this level decides.
+    /// Returns the file to name when this level decides.
     pub(super) fn file(&self) -> &Path {
         &self.quota_file
     }
@@ -49,8 +49,9 @@ impl Level {
         self.note(read)
     }
 
-    /// Takes the outcome of a reading. Files that are missing, forbidden or gone limit nothing; but
-    /// a server that runs out of descriptors for a moment must not be given more Ps for it.
+    /// Takes the outcome of a reading and returns the limit in CPUs. Files that are missing,
+    /// forbidden or gone limit nothing; but a server that runs out of descriptors for a moment must
+    /// not be given more Ps for it.
     fn note(&mut self, read: io::Result<Option<f64>>) -> Option<f64> {
         match read {
             Ok(limit) => self.limit = limit,
@@ -75,16 +76,17 @@ impl Level {
     }
 }
 
-/// Whether an error is about the state of this process or machine, and not about the file.
+/// Returns whether an error is about the state of this process or machine, and not about the file.
 pub(super) fn is_transient(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
-/// Room for two 64-bit numbers of 20 digits, a space and a line end, and then some.
+/// Bytes of the largest file: room for two 64-bit numbers of 20 digits, a space, a line end, and
+/// more.
 const FILE_MAX: usize = 64;
 
-/// The content of a file in `/sys/fs/cgroup`, which comes whole from one `read`; empty, and so
-/// without a meaning, when it does not fit.
+/// Returns the content of a file in `/sys/fs/cgroup`, which comes whole from one `read`; empty, and
+/// so without a meaning, when it does not fit.
 fn read_small<'b>(path: &Path, buf: &'b mut [u8; FILE_MAX]) -> io::Result<&'b [u8]> {
     let mut file = File::open(path)?;
     loop {
@@ -97,22 +99,23 @@ fn read_small<'b>(path: &Path, buf: &'b mut [u8; FILE_MAX]) -> io::Result<&'b [u
     }
 }
 
-/// `cpu.max`: `$QUOTA $PERIOD`, in microseconds both, or `max $PERIOD`.
+/// Parses `cpu.max`: `$QUOTA $PERIOD`, both in microseconds, or `max $PERIOD`. Returns the limit in
+/// CPUs.
 fn parse_max(text: &[u8]) -> Option<f64> {
     let mut words = text.trim_ascii().split(|byte| *byte == b' ');
-    // "max" is no number, and that is all the care it needs.
+    // "max" is no number, so it fails to parse, which means unlimited.
     let quota = parse_number(words.next()?)?;
     let period = parse_number(words.next()?)?;
     limit(quota, period)
 }
 
-/// A decimal number that stands alone. v1 has -1 for "no quota", therefore signed.
+/// Parses a decimal number that stands alone. v1 has -1 for "no quota", so it is signed.
 fn parse_number(text: &[u8]) -> Option<i64> {
     str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
-/// Quota over period. The kernel takes neither a quota nor a period below 1 ms, so that anything
-/// not positive is either v1's -1 or nonsense.
+/// Returns quota over period, in CPUs. The kernel takes neither a quota nor a period below 1 ms, so
+/// anything that is not positive is either v1's -1 or nonsense, and no limit.
 fn limit(quota: i64, period: i64) -> Option<f64> {
     (quota > 0 && period > 0).then(|| quota as f64 / period as f64)
 }
@@ -124,7 +127,7 @@ pub(super) fn read_into(path: &Path, buf: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// `prefix` and `path` written one after the other, the way `Path::join` would not do it for an
+/// Returns `prefix` and `path` written one after the other, as `Path::join` would not do it for an
 /// absolute `path`.
 pub(super) fn prepend(prefix: &Path, path: &Path) -> PathBuf {
     let mut joined = OsString::from(prefix);

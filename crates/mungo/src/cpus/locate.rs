@@ -1,12 +1,12 @@
-//! From `/proc/self/cgroup` and `/proc/self/mountinfo` to the directories of our cgroup and those
-//! above it.
+//! Leads from `/proc/self/cgroup` and `/proc/self/mountinfo` to the directories of our cgroup and
+//! those above it.
 //!
 //! Two names have to meet. `/proc/self/cgroup` says which cgroup we are in; mountinfo says which
 //! cgroup is the root of each mount. Both count from the root of our cgroup namespace, and both
 //! start with one `..` for each level outside of it:
 //!
 //! ```text
-//!   who looks                     cgroup    mount's root   directory
+//!   seen from                     cgroup    mount's root   directory
 //!   the host                      /a/b      /              <mount point>/a/b
 //!   container, own namespace      /         /              <mount point>
 //!   container, host's namespace   /a/b      /a             <mount point>/b
@@ -15,8 +15,7 @@
 //! ```
 //!
 //! A process can be moved, or the mounts changed, between our reading of the two files. Then the
-//! directories are wrong or missing, and the change of `/proc/self/cgroup` is seen by the next
-//! poll.
+//! directories are wrong or missing, and the next poll sees that `/proc/self/cgroup` has changed.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -25,12 +24,12 @@ use std::path::{Path, PathBuf};
 
 use super::cgroup::{Version, prepend};
 
-/// The directories whose CPU quotas bind us, innermost first, the mount's root last; empty when the
-/// cpu controller is not mounted where we can see it.
+/// Returns the directories whose CPU quotas bind us, innermost first, the mount's root last; none
+/// when the cpu controller is not mounted where we can see it.
 pub(super) fn locate(cgroup: &[u8], mountinfo: &[u8], prefix: &Path) -> (Version, Vec<PathBuf>) {
     let mounts: Vec<Mount<'_>> = lines(mountinfo).filter_map(Mount::parse).collect();
     // A controller belongs to one hierarchy at a time. While a v1 hierarchy has cpu, the v2 one of
-    // a hybrid system has no cpu.max; so look there only if v1 shows nothing.
+    // a hybrid system has no cpu.max; so v2 is read only if v1 shows nothing.
     for version in [Version::V1, Version::V2] {
         let Some(ours) = lines(cgroup).find_map(|line| membership(line, version)) else {
             continue;
@@ -55,8 +54,8 @@ fn has_word(list: &[u8], word: &[u8]) -> bool {
     list.split(|byte| *byte == b',').any(|item| item == word)
 }
 
-/// Our cgroup, if this line of `/proc/self/cgroup` (`id:controllers:path`) is the one with the cpu
-/// controller. The path is not escaped, and may contain colons.
+/// Returns our cgroup, if this line of `/proc/self/cgroup` (`id:controllers:path`) is the one with
+/// the cpu controller. The path is not escaped, and may contain colons.
 fn membership(line: &[u8], version: Version) -> Option<CgroupPath<'_>> {
     let mut fields = line.splitn(3, |byte| *byte == b':');
     let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -67,8 +66,7 @@ fn membership(line: &[u8], version: Version) -> Option<CgroupPath<'_>> {
     ours.then(|| CgroupPath::parse(path))?
 }
 
-/// A cgroup as seen from the root of our cgroup namespace: so many levels up, then down by these
-/// names.
+/// A cgroup as seen from the root of our cgroup namespace: `ups` levels up, then down by `names`.
 #[derive(Debug, PartialEq, Eq)]
 struct CgroupPath<'a> {
     ups: usize,
@@ -81,7 +79,7 @@ impl<'a> CgroupPath<'a> {
         for name in path.strip_prefix(b"/")?.split(|byte| *byte == b'/') {
             match name {
                 b"" | b"." => {}
-                // The kernel writes these at the start only. Elsewhere they take a name back, so
+                // The kernel writes `..` at the start only. Elsewhere one takes a name back, so
                 // that no text, however odd, leads out of the mount.
                 b".." => match parsed.names.pop() {
                     Some(_) => {}
@@ -94,12 +92,12 @@ impl<'a> CgroupPath<'a> {
     }
 }
 
-/// How a mount shows our cgroup.
+/// What a mount shows of the way to our cgroup.
 #[derive(Debug)]
 struct View<'a> {
-    /// The way from the mount's root down to us, as far as it is known.
+    /// The names from the mount's root down to us, as far as they are known.
     below: &'a [&'a [u8]],
-    /// Whether that is the whole way.
+    /// Whether these are all names on the way.
     leaf_known: bool,
 }
 
@@ -127,7 +125,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// `id parent major:minor root point options [optional ...] - fs source super_options`
+    /// Parses `id parent major:minor root point options [optional ...] - fs source super_options`.
     // WHY NOT: split at any white space: the source can be an empty field.
     fn parse(line: &'a [u8]) -> Option<Mount<'a>> {
         let mut fields = line.split(|byte| *byte == b' ');
@@ -157,14 +155,15 @@ impl<'a> Mount<'a> {
         }
     }
 
-    /// Whether another mount sits right on top of this one, so that its point leads to that one.
+    /// Returns whether another mount sits right on top of this one, so that its point leads to that
+    /// one.
     // WHY NOT: by the order of the lines: the root file system is often listed after what is
     // mounted inside of it.
     fn is_covered(&self, mounts: &[Mount<'_>]) -> bool {
         mounts.iter().any(|top| top.parent == self.id && top.point == self.point)
     }
 
-    /// What this mount shows of the way to `ours`; `None` if our cgroup is not inside.
+    /// Returns what this mount shows of the way to `ours`; `None` if our cgroup is not inside.
     fn view<'p>(&self, ours: &'p CgroupPath<'_>) -> Option<View<'p>> {
         let root = CgroupPath::parse(&self.root)?;
         if root.ups == ours.ups {
@@ -173,14 +172,13 @@ impl<'a> Mount<'a> {
             return inside.then(|| View { below: &ours.names[root.names.len()..], leaf_known: true });
         }
         // The mount starts above the namespace's root, and we are not as far up. It does contain
-        // us, but nobody tells the names between. Its root limits us all the same.
+        // us, but no file tells the names between. Its root limits us all the same.
         let above = root.ups > ours.ups && root.names.is_empty();
         above.then_some(View { below: &[], leaf_known: false })
     }
 }
 
-/// Undoes the kernel's `\ooo` for space, tab, line feed and backslash. Anything else stays as it
-/// is.
+/// Undoes the kernel's `\ooo` for space, tab, line feed and backslash. Other text stays as it is.
 fn unescape(field: &[u8]) -> Cow<'_, [u8]> {
     if !field.contains(&b'\\') {
         return Cow::Borrowed(field);
@@ -203,7 +201,7 @@ fn unescape(field: &[u8]) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// The directories for one v2 membership and the given `root point` pairs.
+    /// Returns the directories for one v2 membership and the given `root point` pairs.
     fn v2(path: &str, mounts: &[(&str, &str)]) -> Vec<PathBuf> {
         let info: String = mounts
             .iter()

@@ -1,4 +1,4 @@
-//! How many Ps a runtime gets when nobody says a number.
+//! Finds how many Ps a runtime gets when its builder is given no number.
 //!
 //! The answer is the smaller of two: the CPUs that the affinity mask allows, and the CPU quota of
 //! our cgroup rounded up (but no less than [`QUOTA_FLOOR`]). This is Go's rule since 1.25, with two
@@ -35,7 +35,7 @@ mod watch;
 
 pub(crate) use watch::QuotaWatch;
 
-/// The fewest Ps that a quota leads to.
+/// The fewest Ps that a quota leads to, in Ps.
 // TUNED: Go's value, not measured here. A quota bounds the average, not the parallelism: with half
 // a CPU, two Ps may still run at once for a part of each period, and a G that hogs one P (or blocks
 // its thread until sysmon retakes the P) leaves another for the rest.
@@ -44,14 +44,14 @@ const QUOTA_FLOOR: usize = 2;
 /// The default number of Ps, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decision {
-    /// How many Ps to run.
+    /// The number of Ps to run.
     pub(crate) procs: usize,
-    /// How many CPUs the affinity mask allows.
+    /// The number of CPUs that the affinity mask allows.
     pub(crate) cpus: usize,
     /// The tightest CPU quota in force, in CPUs; `None` when there is none. Present also when it is
     /// too wide to matter.
     pub(crate) quota: Option<f64>,
-    /// Which of the two decided.
+    /// The one of the two that decided.
     pub(crate) source: Source,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// The running system.
+    /// Names the files of the running system.
     pub(crate) fn system() -> Roots {
         Roots {
             proc_self_cgroup: "/proc/self/cgroup".into(),
@@ -97,7 +97,8 @@ impl Roots {
     }
 }
 
-/// The rule: quota rounded up, at least [`QUOTA_FLOOR`], at most `cpus`, at least 1.
+/// Returns the number of Ps by the rule: quota rounded up, at least [`QUOTA_FLOOR`], at most
+/// `cpus`, at least 1.
 fn procs_for(cpus: usize, quota: Option<f64>) -> usize {
     let procs = match quota {
         None => cpus,
@@ -107,7 +108,7 @@ fn procs_for(cpus: usize, quota: Option<f64>) -> usize {
     procs.max(1)
 }
 
-/// How many CPUs the calling thread may run on, at least 1.
+/// Returns the number of CPUs that the calling thread may run on, at least 1.
 ///
 /// It is the *thread's* mask because Linux has no other. The thread that builds the runtime is the
 /// right one to ask, since workers inherit its mask; so is a monitor thread started by it, as long
@@ -121,7 +122,7 @@ fn affinity_cpus() -> Option<usize> {
     None
 }
 
-/// Number of bits in the affinity mask; `None` when the kernel does not tell (seccomp).
+/// Returns the number of bits in the affinity mask; `None` when the kernel does not tell (seccomp).
 // WHY NOT: available_parallelism, which asks the same mask: it applies the cgroup quota too, but
 // rounds it down, and reports one number for both.
 #[cfg(target_os = "linux")]
@@ -137,14 +138,13 @@ fn affinity_cpus() -> Option<usize> {
     })
 }
 
-/// Counts the bits of a CPU mask whose size only `fill` knows: it fails with `EINVAL` while too
-/// small.
+/// Counts the bits of a CPU mask whose size only `fill` knows: it fails with `EINVAL` while the
+/// mask is too small.
 #[cfg(target_os = "linux")]
 fn count_mask(mut fill: impl FnMut(&mut [libc::c_ulong]) -> std::io::Result<()>) -> Option<usize> {
-    /// 1024 CPUs, glibc's `cpu_set_t`: enough for nearly all machines without allocating.
+    /// Words for 1024 CPUs, glibc's `cpu_set_t`: enough for nearly all machines without allocating.
     const FIRST_WORDS: usize = 1024 / libc::c_ulong::BITS as usize;
-    /// 4 million CPUs: not a size, but a bound for a kernel that fails with `EINVAL` for its own
-    /// reasons.
+    /// Words for 4 million CPUs: a bound, should a kernel fail with `EINVAL` for its own reasons.
     const LAST_WORDS: usize = FIRST_WORDS << 12;
 
     let mut first = [0; FIRST_WORDS];
@@ -198,7 +198,7 @@ mod rule_tests {
         use super::super::count_mask;
         use std::io::Error;
 
-        /// A kernel with `cpus` CPUs that likes masks of no fewer bits, all of them ours.
+        /// Imitates a kernel with `cpus` CPUs, all of them ours, that refuses masks of fewer bits.
         fn kernel(cpus: usize) -> impl FnMut(&mut [libc::c_ulong]) -> std::io::Result<()> {
             move |mask| {
                 let bits = libc::c_ulong::BITS as usize;

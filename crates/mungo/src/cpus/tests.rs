@@ -1,4 +1,4 @@
-//! The whole way from files to a decision, on a made-up system in a temporary directory.
+//! Tests the whole way from files to a decision, on a made-up system in a temporary directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -57,7 +57,8 @@ impl System {
         QuotaWatch::with_roots(self.roots(), cpus).decision()
     }
 
-    /// Asserts what 8 CPUs come to, and by which file (`None`: no quota at all).
+    /// Asserts the number of Ps that 8 CPUs come to, and the file that decides (`None`: no quota at
+    /// all).
     #[track_caller]
     fn expect(&self, procs: usize, quota: Option<(f64, &str)>) {
         let want = Decision {

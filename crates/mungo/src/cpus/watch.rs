@@ -14,26 +14,26 @@ use super::cgroup::{Level, is_transient, read_into};
 use super::locate::locate;
 use super::{Decision, Roots, Source, num_cpus, procs_for};
 
-/// Remembers where the quotas are, and tells when the default number of Ps changes.
+/// Remembers where the quotas are, and returns a decision when the default number of Ps changes.
 ///
-/// For one thread, the monitor: nothing here is shared.
+/// Used by one thread, the monitor's helper: nothing here is shared.
 #[derive(Debug)]
 pub(crate) struct QuotaWatch {
     roots: Roots,
     /// The content of `/proc/self/cgroup` that `levels` was made from.
     membership: Vec<u8>,
-    /// Where each poll reads `/proc/self/cgroup`; takes turns with `membership`.
+    /// The buffer that each poll reads `/proc/self/cgroup` into; takes turns with `membership`.
     scratch: Vec<u8>,
-    /// `/proc/self/cgroup` or mountinfo is forbidden, and was asked for once. Not asked again,
-    /// because a confined process (snap, AppArmor) gets a line in the system's log for each
+    /// Whether `/proc/self/cgroup` or mountinfo was found to be forbidden. Neither is read again
+    /// then, because a confined process (snap, AppArmor) gets a line in the system's log for each
     /// attempt.
     forbidden: bool,
     /// The cgroups that bind us, innermost first.
     levels: Vec<Level>,
     cpus: usize,
-    /// The tightest limit and its place in `levels`.
+    /// The tightest limit, in CPUs, behind its index in `levels`.
     tightest: Option<(usize, f64)>,
-    /// What the last poll, or the construction, decided.
+    /// The number of Ps that the last poll, or the construction, decided on.
     procs: usize,
 }
 
@@ -59,7 +59,7 @@ impl QuotaWatch {
         watch
     }
 
-    /// What holds now, that is, since the last poll.
+    /// Returns the decision that holds since the last poll.
     pub(crate) fn decision(&self) -> Decision {
         let unlimited = procs_for(self.cpus, None);
         let source = match self.tightest {
@@ -72,21 +72,22 @@ impl QuotaWatch {
         Decision { procs: self.procs, cpus: unlimited, quota, source }
     }
 
-    /// Looks again, from the calling thread; `Some` if the number of Ps differs from what the last
-    /// poll (or the construction) found. A quota that changes within the same number only shows in
-    /// [`decision`](QuotaWatch::decision).
+    /// Polls again, from the calling thread. Returns `Some` if the number of Ps differs from what
+    /// the last poll (or the construction) found. A quota that changes within the same number only
+    /// shows in [`decision`](QuotaWatch::decision).
     pub(crate) fn poll(&mut self) -> Option<Decision> {
         self.poll_with(num_cpus())
     }
 
-    /// [`poll`](QuotaWatch::poll) with a given number of CPUs.
+    /// Does as [`poll`](QuotaWatch::poll), with a given number of CPUs.
     pub(crate) fn poll_with(&mut self, cpus: usize) -> Option<Decision> {
         let before = self.procs;
         self.refresh(cpus);
         (self.procs != before).then(|| self.decision())
     }
 
-    /// Where the buffers are and how large, to see that polling does not allocate.
+    /// Returns the address and the size in bytes of each buffer, to see that polling does not
+    /// allocate.
     #[cfg(test)]
     pub(super) fn buffers(&self) -> [(*const u8, usize); 2] {
         [&self.membership, &self.scratch].map(|buf| (buf.as_ptr(), buf.capacity()))
@@ -96,7 +97,7 @@ impl QuotaWatch {
         if !self.forbidden {
             match self.relocate() {
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => self.forbidden = true,
-                // Anything else may pass; until then the levels we know are the best guess.
+                // Any other error may pass; until then the levels we know are the best guess.
                 _ => {}
             }
         }
@@ -121,7 +122,7 @@ impl QuotaWatch {
         let mut mountinfo = Vec::new();
         let read = read_into(&self.roots.proc_self_mountinfo, &mut mountinfo);
         if read.as_ref().is_err_and(is_transient) {
-            // Leave the old membership in place: the next poll sees the difference again.
+            // The old membership stays in place: the next poll sees the difference again.
             return read;
         }
         let (version, dirs) = locate(&self.scratch, &mountinfo, &self.roots.prefix);

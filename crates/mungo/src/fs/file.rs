@@ -1,6 +1,6 @@
 //! An open file.
 
-use crate::blocking;
+use crate::sched::threads::blocking::blocking;
 use std::fmt;
 use std::fs::{Metadata, Permissions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -48,7 +48,7 @@ impl File {
         blocking(|| std::fs::File::create_new(path)).map(File)
     }
 
-    /// Other ways to open one.
+    /// Returns options for other ways to open a file.
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
@@ -68,17 +68,17 @@ impl File {
         blocking(|| self.0.set_len(size))
     }
 
-    /// Size, times, kind.
+    /// Returns size, times, kind.
     pub fn metadata(&self) -> io::Result<Metadata> {
         blocking(|| self.0.metadata())
     }
 
-    /// Changes who may do what.
+    /// Changes the file's permissions.
     pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         blocking(|| self.0.set_permissions(permissions))
     }
 
-    /// Another handle of the same open file.
+    /// Makes another handle of the same open file.
     pub fn try_clone(&self) -> io::Result<File> {
         self.0.try_clone().map(File)
     }
@@ -93,7 +93,7 @@ impl File {
         blocking(|| self.0.write_at(buf, offset))
     }
 
-    /// std's type.
+    /// Returns std's type.
     pub fn into_std(self) -> std::fs::File {
         self.0
     }
@@ -217,7 +217,7 @@ impl fmt::Debug for File {
     }
 }
 
-/// How to open a file, as [`std::fs::OpenOptions`].
+/// Options for opening a file, as [`std::fs::OpenOptions`].
 ///
 /// ```
 /// let file = mungo::fs::OpenOptions::new().read(true).open("Cargo.toml")?;
@@ -238,7 +238,7 @@ macro_rules! switches {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Makes options of which nothing is allowed yet.
     #[allow(clippy::new_without_default)] // as std's
     pub fn new() -> OpenOptions {
         OpenOptions(std::fs::OpenOptions::new())
@@ -253,7 +253,7 @@ impl OpenOptions {
 }
 
 impl From<std::fs::OpenOptions> for OpenOptions {
-    /// For what only std's has, as modes and flags.
+    /// Takes std's options, for what only those have, as modes and flags.
     fn from(options: std::fs::OpenOptions) -> OpenOptions {
         OpenOptions(options)
     }

@@ -30,7 +30,7 @@ mod file;
 pub use file::{File, OpenOptions};
 pub use std::fs::{DirEntry, FileType, Metadata, Permissions};
 
-use crate::blocking;
+use crate::sched::threads::blocking::blocking;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ announced! {
     write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> ();
 }
 
-/// The entries of a directory, all at once, where [`std::fs::read_dir`] reads on while it is iterated over.
+/// Returns the entries of a directory, all at once, where [`std::fs::read_dir`] reads on while it is iterated over.
 ///
 /// ```
 /// let entries = mungo::fs::read_dir(".")?;

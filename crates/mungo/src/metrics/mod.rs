@@ -1,16 +1,15 @@
-//! What the scheduler did: counters, gauges, and times.
+//! The metrics of a runtime: counters, gauges, and times.
 
-pub(crate) mod histogram;
 #[cfg(feature = "prometheus")]
 pub(crate) mod prometheus;
-pub(crate) mod sample;
 pub(crate) mod table;
 
-pub use histogram::Histogram;
-
-use self::histogram::Recorder;
-use crate::sched::p::P;
+use crate::histogram::{Histogram, Recorder};
+use crate::runtime::Runtime;
+use crate::sched::interpose::{self, Totals};
+use crate::sched::run::p::P;
 use crate::sched::shared::Shared;
+use crate::sched::threads::preempt::Outcome;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A snapshot of what a runtime did, by [`Runtime::metrics`](crate::Runtime::metrics).
@@ -23,91 +22,165 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Goroutines alive.
+    /// Number of goroutines alive.
     pub goroutines: u64,
-    /// Goroutines spawned so far.
+    /// Number of goroutines spawned so far.
     pub spawned: u64,
-    /// Goroutines that ended so far.
+    /// Number of goroutines that ended so far.
     pub finished: u64,
-    /// Ps.
+    /// Number of Ps.
     pub procs: u64,
-    /// Ps without work.
+    /// Number of Ps without work.
     pub idle_procs: u64,
-    /// Threads for goroutines.
+    /// Number of threads for goroutines.
     pub threads: u64,
-    /// Threads without a P.
+    /// Number of threads without a P.
     pub idle_threads: u64,
-    /// Threads that look for work.
+    /// Number of threads that look for work.
     pub spinning_threads: u64,
-    /// Threads that the system refused to start.
+    /// Number of threads that the system refused to start.
     pub failed_thread_starts: u64,
-    /// Goroutines in the global queue.
+    /// Number of goroutines in the global queue.
     pub global_queue: u64,
-    /// Timers that have not fired, goroutines that sleep included.
+    /// Number of timers that have not fired, goroutines that sleep included.
     pub timers: u64,
     /// How long goroutines waited in a run queue.
     pub queue_wait: Histogram,
     /// How long goroutines that were woken waited until they ran; part of `queue_wait`.
     pub wakeup_latency: Histogram,
-    /// How long goroutines ran at a stretch: until they parked, yielded or ended. What was spent blocked in the kernel,
-    /// or interrupted, is in it.
+    /// How long goroutines ran at a stretch: until they parked, yielded or ended. Includes the time in which they were
+    /// blocked in the kernel, or interrupted.
     pub run_time: Histogram,
+    /// Results of the signals that asked goroutines to make room.
+    pub interruptions: InterruptionMetrics,
+    /// Number of calls of C functions that goroutines made, with `mungo-interpose`, in the whole process.
+    pub interposed: InterposedMetrics,
     /// The Ps, one by one.
     pub per_proc: Vec<ProcMetrics>,
+}
+
+/// Number of calls of C functions by goroutines of all runtimes, by what came of them. Zeros without `mungo-interpose`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InterposedMetrics {
+    /// Done at once.
+    pub passed: u64,
+    /// Parked the goroutine.
+    pub parked: u64,
+    /// Left to the kernel, which may have blocked the thread.
+    pub fell_back: u64,
+}
+
+impl InterposedMetrics {
+    fn now() -> InterposedMetrics {
+        let Totals { passed, parked, fell_back } = interpose::totals();
+        InterposedMetrics { passed, parked, fell_back }
+    }
+}
+
+/// Number of times that a goroutine that did not call the runtime was interrupted, by the way that it gave its P up.
+///
+/// A goroutine in libc or in a system call, or whose thread had no CPU, lost its P if it stayed there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InterruptionMetrics {
+    /// Suspended by an injected call. The goroutine holds no thread meanwhile; in all other cases it does.
+    pub injected: u64,
+    /// By thread-switching, as `MUNGO_DEBUG=asyncpreempt=thread` asks, or because the CPU allows nothing else.
+    pub by_thread: u64,
+    /// By thread-switching, because it ran on a stack that is not a goroutine's own.
+    pub foreign_stack: u64,
+    /// By thread-switching, because too little of its stack was left.
+    pub little_stack: u64,
+    /// By thread-switching, because its thread blocked other signals than usual, as inside a signal handler.
+    pub signal_mask: u64,
+    /// By thread-switching, because it shares its thread's thread-locals.
+    pub shared_thread_locals: u64,
+    /// By thread-switching, because a shadow stack is in force.
+    pub shadow_stack: u64,
+    /// Not at all, because it was in libc or in the loader.
+    pub in_libc: u64,
+    /// Not at all, because it was in a system call.
+    pub in_system_call: u64,
+}
+
+impl InterruptionMetrics {
+    fn of(shared: &Shared) -> InterruptionMetrics {
+        let count = |outcome| shared.interruptions.of(outcome);
+        InterruptionMetrics {
+            injected: count(Outcome::Injected),
+            by_thread: count(Outcome::ByThread),
+            foreign_stack: count(Outcome::ForeignStack),
+            little_stack: count(Outcome::LittleStack),
+            signal_mask: count(Outcome::SignalMask),
+            shared_thread_locals: count(Outcome::SharedThreadLocals),
+            shadow_stack: count(Outcome::ShadowStack),
+            in_libc: count(Outcome::InLibc),
+            in_system_call: count(Outcome::InSystemCall),
+        }
+    }
 }
 
 /// The counters of one P.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ProcMetrics {
-    /// Goroutines in its queue.
+    /// Number of goroutines in its queue.
     pub queue: u64,
-    /// Times that it resumed a goroutine.
+    /// Number of times that it resumed a goroutine.
     pub switches: u64,
-    /// Times that a goroutine blocked.
+    /// Number of times that a goroutine blocked.
     pub parks: u64,
-    /// Times that a goroutine yielded.
+    /// Number of times that a goroutine yielded.
     pub yields: u64,
-    /// Times that a goroutine lost the P at the end of its slice.
+    /// Number of times that a goroutine lost the P at the end of its slice.
     pub preemptions: u64,
-    /// Times that it was taken from a goroutine that blocked its thread.
+    /// Number of times that it was taken from a goroutine that blocked its thread.
     pub retakes: u64,
-    /// Looks into other Ps' queues.
+    /// Number of looks into other Ps' queues.
     pub steal_attempts: u64,
-    /// Looks that found something.
+    /// Number of looks that found something.
     pub steals: u64,
-    /// Times that half of the queue went to the global one.
+    /// Number of times that half of the queue went to the global one.
     pub overflows: u64,
-    /// Times that it took from the global queue.
+    /// Number of times that it took from the global queue.
     pub global_takes: u64,
-    /// Its timers that have not fired.
+    /// Number of its timers that have not fired.
     pub timers: u64,
+}
+
+impl Runtime {
+    /// Returns counts of what the scheduler did so far.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(self.shared())
+    }
 }
 
 impl Metrics {
     pub(crate) fn of(shared: &Shared) -> Metrics {
         let (threads, idle_threads) = {
             let synced = shared.synced.lock();
-            (synced.ms.len() as u64, synced.idle_ms.len() as u64)
+            (synced.live_ms as u64, synced.idle_ms.len() as u64)
         };
-        let finished = shared.sum(|p| &p.counters.finished);
-        let goroutines = shared.live();
+        let (spawned, finished) = shared.spawned_and_finished();
         let per_proc: Vec<_> = shared.all_ps().map(ProcMetrics::of).collect();
         Metrics {
-            goroutines,
-            spawned: finished + goroutines,
+            goroutines: spawned - finished,
+            spawned,
             finished,
             procs: u64::from(shared.procs()),
             idle_procs: u64::from(shared.counts.idle_ps()),
             threads,
             idle_threads,
             spinning_threads: u64::from(shared.counts.spinning()),
-            failed_thread_starts: shared.monitor.failed_starts.load(Relaxed),
-            global_queue: shared.global_len() as u64,
+            failed_thread_starts: shared.starter.failed.load(Relaxed),
+            global_queue: (shared.global_len() + shared.held_len.load(Relaxed)) as u64,
             timers: per_proc.iter().map(|p| p.timers).sum(),
             queue_wait: merged(shared, |p| &p.sampler.queue_wait),
             wakeup_latency: merged(shared, |p| &p.sampler.wakeup),
             run_time: merged(shared, |p| &p.sampler.run_time),
+            interruptions: InterruptionMetrics::of(shared),
+            interposed: InterposedMetrics::now(),
             per_proc,
         }
     }

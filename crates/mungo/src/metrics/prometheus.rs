@@ -1,7 +1,8 @@
 //! The metrics in the text format of Prometheus (OpenMetrics), by the project's own crate.
 
 use super::table::MetricValue;
-use super::{Histogram, Metrics};
+use crate::histogram::Histogram;
+use crate::metrics::Metrics;
 use crate::runtime::Runtime;
 use crate::sched::shared::Shared;
 use prometheus_client::collector::Collector;
@@ -12,11 +13,11 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
 
-/// Histograms have a bucket for each power of two, from 256 ns to about 17 s.
+/// Powers of two of nanoseconds that have a bucket in histograms: from 256 ns to about 17 s.
 const SHORTEST_BITS: u32 = 8;
 const LONGEST_BITS: u32 = 34;
 
-/// What a registry of `prometheus-client` asks at each scrape; by [`Runtime::prometheus_collector`].
+/// A collector that a registry of `prometheus-client` asks at each scrape; by [`Runtime::prometheus_collector`].
 #[derive(Debug)]
 pub struct MetricsCollector(Arc<Shared>);
 
@@ -36,8 +37,8 @@ impl Collector for Snapshot {
 }
 
 impl Runtime {
-    /// For programs that have a registry already: the metrics of this runtime, fresh at each scrape. Does not keep the
-    /// runtime from ending.
+    /// Returns the metrics of this runtime, fresh at each scrape, for programs that have a registry already. Does not
+    /// keep the runtime from ending.
     ///
     /// ```
     /// use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -56,8 +57,8 @@ impl Runtime {
 }
 
 impl Metrics {
-    /// The text that a Prometheus server scrapes (OpenMetrics 1.0; content type
-    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`).
+    /// Returns the text that a Prometheus server scrapes (OpenMetrics 1.0; content type `application/openmetrics-text;
+    /// version=1.0.0; charset=utf-8`).
     ///
     /// ```
     /// let runtime = mungo::Runtime::builder().procs(2).build()?;

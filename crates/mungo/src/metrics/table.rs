@@ -1,6 +1,7 @@
 //! The names and explanations of all metrics, in one table.
 
-use super::{Histogram, Metrics, ProcMetrics};
+use crate::histogram::Histogram;
+use crate::metrics::{Metrics, ProcMetrics};
 
 /// A metric with what is needed to show it.
 #[derive(Clone, Copy, Debug)]
@@ -9,9 +10,9 @@ pub struct Metric<'a> {
     /// `mungo_` and words with underscores, as Prometheus wants it; without the unit of times and the `_total` of
     /// counters.
     pub name: &'static str,
-    /// One sentence.
+    /// An explanation in one sentence.
     pub help: &'static str,
-    /// What it was.
+    /// The value.
     pub value: MetricValue<'a>,
 }
 
@@ -43,7 +44,7 @@ enum Read {
 use Read::{Counter, Gauge, ProcCounter, ProcGauge, Times};
 
 #[rustfmt::skip]
-static TABLE: [(&str, &str, Read); 25] = [
+static TABLE: [(&str, &str, Read); 37] = [
     ("mungo_goroutines", "Goroutines alive", Gauge(|m| m.goroutines)),
     ("mungo_goroutines_spawned", "Goroutines spawned", Counter(|m| m.spawned)),
     ("mungo_goroutines_finished", "Goroutines that ended", Counter(|m| m.finished)),
@@ -55,6 +56,30 @@ static TABLE: [(&str, &str, Read); 25] = [
     ("mungo_thread_starts_failed", "Threads that the system refused to start", Counter(|m| m.failed_thread_starts)),
     ("mungo_global_queue", "Goroutines in the global run queue", Gauge(|m| m.global_queue)),
     ("mungo_timers", "Timers that have not fired", Gauge(|m| m.timers)),
+    ("mungo_interruptions_injected", "Goroutines suspended by an injected call", Counter(|m| m.interruptions.injected)),
+    ("mungo_interruptions_by_thread", "Goroutines interrupted by thread-switching, as asked for",
+        Counter(|m| m.interruptions.by_thread)),
+    ("mungo_interruptions_foreign_stack", "Goroutines interrupted by thread-switching, on a stack not their own",
+        Counter(|m| m.interruptions.foreign_stack)),
+    ("mungo_interruptions_little_stack", "Goroutines interrupted by thread-switching, with little stack left",
+        Counter(|m| m.interruptions.little_stack)),
+    ("mungo_interruptions_signal_mask", "Goroutines interrupted by thread-switching, with an unusual signal mask",
+        Counter(|m| m.interruptions.signal_mask)),
+    ("mungo_interruptions_shared_thread_locals",
+        "Goroutines interrupted by thread-switching, with their thread's thread-locals",
+        Counter(|m| m.interruptions.shared_thread_locals)),
+    ("mungo_interruptions_shadow_stack", "Goroutines interrupted by thread-switching, with a shadow stack",
+        Counter(|m| m.interruptions.shadow_stack)),
+    ("mungo_interruptions_in_libc", "Signals that found a goroutine in libc or the loader",
+        Counter(|m| m.interruptions.in_libc)),
+    ("mungo_interruptions_in_system_call", "Signals that found a goroutine in a system call",
+        Counter(|m| m.interruptions.in_system_call)),
+    ("mungo_interposed_passed", "C functions of mungo-interpose that goroutines called, done at once",
+        Counter(|m| m.interposed.passed)),
+    ("mungo_interposed_parked", "C functions of mungo-interpose that parked a goroutine",
+        Counter(|m| m.interposed.parked)),
+    ("mungo_interposed_fell_back", "C functions of mungo-interpose left to the kernel, which may block a thread",
+        Counter(|m| m.interposed.fell_back)),
     ("mungo_proc_queue", "Goroutines in the run queue of a P", ProcGauge(|p| p.queue)),
     ("mungo_proc_switches", "Times that a P resumed a goroutine", ProcCounter(|p| p.switches)),
     ("mungo_proc_parks", "Times that a goroutine blocked", ProcCounter(|p| p.parks)),
@@ -76,7 +101,7 @@ static TABLE: [(&str, &str, Read); 25] = [
 ];
 
 impl Metrics {
-    /// All of it, with names and explanations. Those of the Ps come P by P, under the same name.
+    /// Lists all metrics, with names and explanations. Those of the Ps come P by P, under the same name.
     ///
     /// ```
     /// use mungo::MetricValue;

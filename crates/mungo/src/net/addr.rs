@@ -1,14 +1,10 @@
 //! Socket addresses as the kernel has them, and sockets that are in non-blocking mode from the start.
 
+use super::lookup::resolve;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-
-/// All addresses that `addr` stands for. Asking a name server blocks, so the P moves on meanwhile.
-pub(super) fn resolve(addr: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
-    crate::blocking(|| addr.to_socket_addrs().map(Iterator::collect))
-}
 
 /// Tries each address until one works, as std does.
 pub(super) fn for_each_addr<T>(
@@ -39,7 +35,7 @@ pub(super) fn listen(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// A TCP socket for addresses of this family.
+/// Makes a TCP socket for addresses of this family.
 pub(super) fn tcp_socket(addr: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -73,13 +69,13 @@ pub(super) fn accept(fd: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
 
 fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     match fd {
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and without another owner.
         0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The kernel's form.
+/// A socket address in the kernel's form.
 #[repr(C)]
 union Raw {
     family: libc::sa_family_t,

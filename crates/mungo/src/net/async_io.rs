@@ -1,14 +1,20 @@
-//! Streams for tasks: the traits of `futures-io` and of hyper.
+//! Streams for tasks: the traits of `futures-io`, of tokio and of hyper.
 //!
-//! True polls, which never park: a task may read and write at once. They try the socket, and if the kernel has nothing
-//! leave their waker with the poller. Several tasks may wait for one direction: all are woken, and try.
+//! The polls never park: a task may read and write at once. They try the socket, and if the kernel has nothing leave
+//! their waker with the poller. Several tasks may wait for one direction: all are woken, and try.
 
 use super::descriptor::{Descriptor, Side};
 use super::{TcpStream, UnixStream};
 use std::io::{self, IoSlice, Write};
+#[cfg(any(feature = "hyper", feature = "tokio-io"))]
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
+#[cfg(any(feature = "hyper", feature = "tokio-io"))]
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
+#[cfg(any(feature = "hyper", feature = "tokio-io"))]
+use std::task::ready;
 use std::task::{Context, Poll};
 
 impl<T: AsFd> Descriptor<T> {
@@ -27,7 +33,22 @@ impl<T: AsFd> Descriptor<T> {
     }
 }
 
-/// Ends the writing side. That the peer has gone already is no error.
+#[cfg(any(feature = "hyper", feature = "tokio-io"))]
+impl<T: AsFd> Descriptor<T> {
+    /// Reads into memory that need not be initialised, and returns how many bytes of it are then.
+    fn poll_recv(&self, cx: &mut Context<'_>, room: &mut [MaybeUninit<u8>]) -> Poll<io::Result<usize>> {
+        self.poll(cx, Side::Read, |io| {
+            let fd = io.as_fd().as_raw_fd();
+            // SAFETY: the memory is ours, and as long as that.
+            match unsafe { libc::recv(fd, room.as_mut_ptr().cast(), room.len(), 0) } {
+                n @ 0.. => Ok(n as usize),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })
+    }
+}
+
+/// Ends the writing side. A peer that has gone already is no error.
 fn shutdown(result: io::Result<()>) -> Poll<io::Result<()>> {
     match result {
         Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
@@ -35,7 +56,7 @@ fn shutdown(result: io::Result<()>) -> Poll<io::Result<()>> {
     }
 }
 
-/// What both traits have in common, but for the name of the end.
+/// The methods that both traits have in common, but for the name of the end.
 macro_rules! write_methods {
     ($close:ident) => {
         fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
@@ -68,7 +89,7 @@ mod futures {
 
     macro_rules! implement {
         ($Type:ty) => {
-            /// Time-outs and deadlines of the stream are not looked at: they are the task's business.
+            /// Ignores time-outs and deadlines of the stream: they are the task's business.
             impl AsyncRead for $Type {
                 fn poll_read(
                     self: Pin<&mut Self>,
@@ -100,39 +121,66 @@ mod futures {
     implement!(&UnixStream);
 }
 
+#[cfg(feature = "tokio-io")]
+mod tokio {
+    use super::*;
+    use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    macro_rules! implement {
+        ($Type:ty) => {
+            /// Needs no runtime of tokio: [`block_on`](crate::block_on()) runs what is made of it. Ignores time-outs
+            /// and deadlines of the stream: they are the task's business.
+            impl AsyncRead for $Type {
+                fn poll_read(
+                    self: Pin<&mut Self>,
+                    cx: &mut Context<'_>,
+                    buf: &mut ReadBuf<'_>,
+                ) -> Poll<io::Result<()>> {
+                    // SAFETY: nothing is written to it but by the kernel.
+                    let n = ready!(self.inner.poll_recv(cx, unsafe { buf.unfilled_mut() }))?;
+                    // SAFETY: so much was written.
+                    unsafe { buf.assume_init(n) };
+                    buf.advance(n);
+                    Poll::Ready(Ok(()))
+                }
+            }
+
+            /// As [`AsyncRead`]. The end of it ends the writing side; what the peer sends can still be read.
+            impl AsyncWrite for $Type {
+                write_methods!(poll_shutdown);
+
+                fn is_write_vectored(&self) -> bool {
+                    true
+                }
+            }
+        };
+    }
+
+    implement!(TcpStream);
+    implement!(&TcpStream);
+    implement!(UnixStream);
+    implement!(&UnixStream);
+}
+
 #[cfg(feature = "hyper")]
 mod hyper {
     use super::*;
     use ::hyper::rt::{Read, ReadBufCursor, Write};
-    use std::os::fd::AsRawFd;
-
-    impl<T: AsFd> Descriptor<T> {
-        /// Reads into memory that need not be initialised.
-        fn poll_read_to(&self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-            self.poll(cx, Side::Read, |io| {
-                // SAFETY: nothing is written to it but by the kernel, and `advance` says how much that was.
-                unsafe {
-                    let room = to.as_mut();
-                    match libc::recv(io.as_fd().as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) {
-                        n @ 0.. => to.advance(n as usize),
-                        _ => return Err(io::Error::last_os_error()),
-                    }
-                }
-                Ok(())
-            })
-        }
-    }
 
     macro_rules! implement {
         ($Type:ty) => {
-            /// Time-outs and deadlines of the stream are not looked at: hyper has its own.
+            /// Ignores time-outs and deadlines of the stream: hyper has its own.
             impl Read for $Type {
                 fn poll_read(
                     self: Pin<&mut Self>,
                     cx: &mut Context<'_>,
-                    buf: ReadBufCursor<'_>,
+                    mut buf: ReadBufCursor<'_>,
                 ) -> Poll<io::Result<()>> {
-                    self.inner.poll_read_to(cx, buf)
+                    // SAFETY: nothing is written to it but by the kernel.
+                    let n = ready!(self.inner.poll_recv(cx, unsafe { buf.as_mut() }))?;
+                    // SAFETY: so much was written.
+                    unsafe { buf.advance(n) };
+                    Poll::Ready(Ok(()))
                 }
             }
 

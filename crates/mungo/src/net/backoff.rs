@@ -1,21 +1,27 @@
-//! What an accept loop does when the system is out of something: it waits, longer each time.
+//! The pauses of an accept loop when the system is out of something: longer each time.
 
+use crate::context::{Context, ContextError};
 use std::io;
 use std::time::Duration;
 
-/// Go's numbers.
+/// The pauses of an accept loop, from the shortest to the longest. Go's numbers.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long to wait before the next try.
+/// The pause before the next try.
 #[derive(Debug, Default)]
 pub(super) struct Backoff(Duration);
 
 impl Backoff {
     pub(super) fn wait(&self) {
         if !self.0.is_zero() {
-            crate::sleep(self.0);
+            crate::time::sleep(self.0);
         }
+    }
+
+    /// As [`wait`](Self::wait), unless the context is done.
+    pub(super) fn wait_with(&self, ctx: &Context) -> Result<(), ContextError> {
+        if self.0.is_zero() { ctx.check() } else { ctx.sleep(self.0) }
     }
 
     pub(super) fn note<T>(&mut self, result: &io::Result<T>) {
@@ -26,7 +32,7 @@ impl Backoff {
     }
 }
 
-/// It may work later, and nothing is wrong with the listener.
+/// Returns whether the error is a shortage: it may work later, and nothing is wrong with the listener.
 fn is_shortage(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }

@@ -1,7 +1,8 @@
 //! A descriptor that goroutines wait for: try, and if the kernel has nothing, park and try again.
 
-use crate::netpoll::{self, Direction, Record, Seen, Waited};
-use crate::sched::reason::WaitReason;
+use crate::context::{self, hook::OnDone};
+use crate::reason::WaitReason;
+use crate::sched::netpoll::{self, Direction, Record, Seen, Waited};
 use crate::sys::clock;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,11 +11,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// Which of its two sides.
+/// One of the two sides of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Read,
     Write,
+}
+
+/// Lets the waits of a direction try again: one of them finds its context done.
+struct TryAgain(&'static Direction);
+
+impl OnDone for TryAgain {
+    fn context_is_done(&self) {
+        if let Some(fired) = self.0.readiness.fire() {
+            fired.wake();
+        }
+    }
 }
 
 /// Something with a descriptor in non-blocking mode, and the poller's record of it.
@@ -33,7 +45,7 @@ impl<T: AsFd> Descriptor<T> {
         &self.io
     }
 
-    /// The inner value, which the poller forgets.
+    /// Returns the inner value, which the poller forgets.
     pub(crate) fn into_io(self) -> T {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: neither is used again: `this` is not dropped.
@@ -61,7 +73,7 @@ impl<T: AsFd> Descriptor<T> {
         self.run_until(side, reason, None, op)
     }
 
-    /// The same with a deadline of its own in place of the time-out.
+    /// As [`run`](Self::run), with a deadline of its own in place of the time-out.
     pub(crate) fn run_until<R>(
         &self,
         side: Side,
@@ -69,7 +81,18 @@ impl<T: AsFd> Descriptor<T> {
         until_ns: Option<u64>,
         mut op: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.attempt(side, reason, until_ns, |io, _| op(io))
+        self.attempt(side, reason, until_ns, None, |io, _| op(io))
+    }
+
+    /// As [`run`](Self::run), but ends with an error when the context is done.
+    pub(crate) fn run_with<R>(
+        &self,
+        ctx: &context::Context,
+        side: Side,
+        reason: WaitReason,
+        mut op: impl FnMut(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.attempt(side, reason, None, Some(ctx), |io, _| op(io))
     }
 
     /// Reads at most `len` bytes of a stream where a short read means that there are no more: then the next one need
@@ -82,7 +105,7 @@ impl<T: AsFd> Descriptor<T> {
     ) -> io::Result<usize> {
         let direction = self.side(Side::Read);
         let trust = self.record.is_registered() && !self.is_nonblocking();
-        self.attempt(Side::Read, WaitReason::NetRead, None, |io, seen| {
+        self.attempt(Side::Read, WaitReason::NetRead, None, None, |io, seen| {
             if trust && len != 0 && direction.is_drained(seen) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -99,10 +122,12 @@ impl<T: AsFd> Descriptor<T> {
         side: Side,
         reason: WaitReason,
         mut until_ns: Option<u64>,
+        ctx: Option<&context::Context>,
         mut op: impl FnMut(&T, Seen) -> io::Result<R>,
     ) -> io::Result<R> {
         let direction = self.side(side);
         loop {
+            ctx.map_or(Ok(()), context::Context::check)?;
             let seen = direction.readiness.seen().map_err(|_| closed())?;
             let deadline_ns = direction.deadline_ns.load(Relaxed);
             if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
@@ -119,7 +144,11 @@ impl<T: AsFd> Descriptor<T> {
             }
             let until_ns = until_ns.get_or_insert_with(|| self.limit_ns(direction)).to_owned().min(deadline_ns);
             let fd = self.io.as_fd();
-            let waited = netpoll::wait(self.record, direction, fd, seen, reason, until_ns);
+            let wait = || netpoll::wait(self.record, direction, fd, seen, reason, until_ns);
+            let waited = match ctx {
+                None => wait(),
+                Some(ctx) => ctx.while_hooked(&TryAgain(direction), wait),
+            };
             if waited.map_err(|e| self.explain(direction, e))? == Waited::TimedOut {
                 return Err(timed_out());
             }
@@ -149,7 +178,7 @@ impl<T: AsFd> Descriptor<T> {
         }
     }
 
-    /// Until when an operation that begins now may take by its time-out.
+    /// Returns the deadline, in ns of the clock, of an operation that begins now, by its time-out.
     fn limit_ns(&self, direction: &Direction) -> u64 {
         match direction.timeout_ns.load(Relaxed) {
             u64::MAX => u64::MAX,
@@ -161,7 +190,8 @@ impl<T: AsFd> Descriptor<T> {
         clock::now_ns() >= limit_ns.min(direction.deadline_ns.load(Relaxed))
     }
 
-    /// The same for a task, which is woken when it should poll again. Time-outs and deadlines are the task's business.
+    /// As [`run`](Self::run), for a task, which is woken when it should poll again. Time-outs and deadlines are the
+    /// task's business.
     #[allow(dead_code)] // for the traits of asynchronous I/O
     pub(crate) fn poll<R>(
         &self,
@@ -182,7 +212,7 @@ impl<T: AsFd> Descriptor<T> {
         }
     }
 
-    /// An operation fails in odd ways if the descriptor is closed under it.
+    /// Replaces an odd error by a clear one, if the descriptor was closed under the operation.
     #[cold]
     fn explain(&self, direction: &Direction, e: io::Error) -> io::Error {
         if direction.readiness.seen().is_err() { closed() } else { e }
@@ -190,10 +220,10 @@ impl<T: AsFd> Descriptor<T> {
 
     /// Closes the descriptor now. Operations that wait fail, and so do all later ones.
     ///
-    /// Its number stays taken, by a descriptor that can do nothing, until this is dropped: somebody may be about to use
-    /// it.
+    /// Its number stays taken, by a descriptor that can do nothing, until this is dropped: a thread may be about to
+    /// use it.
     pub(crate) fn close(&self) -> io::Result<()> {
-        // First, so that who fails because of the rest knows why.
+        // First, so that an operation that fails because of the rest knows why.
         for direction in [&self.record.read, &self.record.write] {
             direction.readiness.close().wake();
         }
@@ -214,7 +244,7 @@ impl<T: AsFd> Descriptor<T> {
         self.record.nonblocking.load(Relaxed)
     }
 
-    /// As [`std::net::TcpStream::set_read_timeout`].
+    /// Sets a time-out, as [`std::net::TcpStream::set_read_timeout`].
     pub(crate) fn set_timeout(&self, side: Side, timeout: Option<Duration>) -> io::Result<()> {
         if timeout == Some(Duration::ZERO) {
             return Err(io::Error::new(
@@ -238,7 +268,7 @@ impl<T: AsFd> Descriptor<T> {
         self.side(side).set_deadline(deadline.map_or(u64::MAX, clock::at_ns));
     }
 
-    /// Gives a clone the settings that std's types share with theirs.
+    /// Gives a clone the settings that clones of std's types share.
     pub(crate) fn copy_settings_to(&self, other: &Descriptor<T>) {
         other.set_nonblocking(self.is_nonblocking());
         for side in [Side::Read, Side::Write] {
@@ -247,7 +277,7 @@ impl<T: AsFd> Descriptor<T> {
         }
     }
 
-    /// Tells the poller at once, to learn whether it takes such a descriptor.
+    /// Registers with the poller at once, to learn whether it takes such a descriptor.
     pub(crate) fn register(&self) -> io::Result<()> {
         self.record.register(self.io.as_fd())
     }
@@ -276,7 +306,7 @@ fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "use of a closed descriptor: close() was called on it")
 }
 
-/// A descriptor on which every operation fails.
+/// Returns a descriptor on which every operation fails.
 fn dead() -> io::Result<&'static OwnedFd> {
     static DEAD: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(dead) = DEAD.get() {

@@ -1,4 +1,4 @@
-//! What all types of this module have in common, word for word.
+//! The methods that all types of this module have in common, word for word.
 
 /// Closing, cloning, and the way from and to std's type and descriptors. `$example` makes a `client` of the type.
 macro_rules! descriptor_api {
@@ -20,7 +20,7 @@ macro_rules! descriptor_api {
                 self.inner.close()
             }
 
-            /// Another handle of the same socket, with a descriptor of its own.
+            /// Makes another handle of the same socket, with a descriptor of its own.
             ///
             /// Time-outs are copied, deadlines are not. To share a socket between goroutines this is not needed: `&`
             /// suffices for all operations, and is cheaper.
@@ -38,8 +38,8 @@ macro_rules! descriptor_api {
                 Ok(clone)
             }
 
-            /// With `true`, operations that would have to wait return
-            /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) instead.
+            /// Sets whether operations that would have to wait return [`WouldBlock`](std::io::ErrorKind::WouldBlock)
+            /// instead.
             ///
             /// This is a setting of this handle. The descriptor itself is always in non-blocking mode, and goroutines
             /// wait for it without blocking their thread.
@@ -54,7 +54,7 @@ macro_rules! descriptor_api {
                 Ok(())
             }
 
-            /// The error that the socket has noted, if any (`SO_ERROR`), which this clears.
+            /// Returns the error that the socket has noted, if any (`SO_ERROR`), and clears it.
             ///
             /// ```
             #[doc = $example]
@@ -65,7 +65,8 @@ macro_rules! descriptor_api {
                 self.inner.io().take_error()
             }
 
-            /// std's type, which blocks its thread (unless [`set_nonblocking`](Self::set_nonblocking) was set).
+            /// Returns std's type, which blocks its thread (unless [`set_nonblocking`](Self::set_nonblocking) was
+            /// set).
             ///
             /// The mode is that of the socket, so clones of this one block their threads then, too.
             ///
@@ -84,7 +85,7 @@ macro_rules! descriptor_api {
         }
 
         impl From<$std> for $Type {
-            /// The socket goes to non-blocking mode, and its clones with it.
+            /// Takes over the socket, which goes to non-blocking mode, and its clones with it.
             fn from(io: $std) -> $Type {
                 // It cannot fail with an open descriptor; if it did, operations would block their thread.
                 _ = io.set_nonblocking(true);
@@ -93,14 +94,14 @@ macro_rules! descriptor_api {
         }
 
         impl From<std::os::fd::OwnedFd> for $Type {
-            /// The socket goes to non-blocking mode, and its clones with it.
+            /// Takes over the socket, which goes to non-blocking mode, and its clones with it.
             fn from(fd: std::os::fd::OwnedFd) -> $Type {
                 <$std>::from(fd).into()
             }
         }
 
         impl From<$Type> for std::os::fd::OwnedFd {
-            /// The socket goes to blocking mode, unless `set_nonblocking` was set.
+            /// Returns the descriptor. The socket goes to blocking mode, unless `set_nonblocking` was set.
             fn from(this: $Type) -> std::os::fd::OwnedFd {
                 let nonblocking = this.inner.is_nonblocking();
                 let io = this.inner.into_io();
@@ -146,8 +147,8 @@ macro_rules! descriptor_api {
 macro_rules! timeouts_api {
     ($Type:ident, $example:expr) => {
         impl $Type {
-            /// A read that takes longer fails with [`TimedOut`](std::io::ErrorKind::TimedOut). `None`: it may take as
-            /// long as it takes.
+            /// Sets the time after which a read fails with [`TimedOut`](std::io::ErrorKind::TimedOut). `None`: it may
+            /// take as long as it takes.
             ///
             /// ```
             #[doc = $example]
@@ -161,8 +162,8 @@ macro_rules! timeouts_api {
                 self.inner.set_timeout($crate::net::descriptor::Side::Read, timeout)
             }
 
-            /// A write that takes longer fails with [`TimedOut`](std::io::ErrorKind::TimedOut). `None`: it may take as
-            /// long as it takes.
+            /// Sets the time after which a write fails with [`TimedOut`](std::io::ErrorKind::TimedOut). `None`: it may
+            /// take as long as it takes.
             ///
             /// ```
             #[doc = $example]
@@ -176,18 +177,18 @@ macro_rules! timeouts_api {
                 self.inner.set_timeout($crate::net::descriptor::Side::Write, timeout)
             }
 
-            /// What [`set_read_timeout`](Self::set_read_timeout) set.
+            /// Returns what [`set_read_timeout`](Self::set_read_timeout) set.
             pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.inner.timeout($crate::net::descriptor::Side::Read))
             }
 
-            /// What [`set_write_timeout`](Self::set_write_timeout) set.
+            /// Returns what [`set_write_timeout`](Self::set_write_timeout) set.
             pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.inner.timeout($crate::net::descriptor::Side::Write))
             }
 
-            /// From `deadline` on reads fail with [`TimedOut`](std::io::ErrorKind::TimedOut), those that wait already
-            /// too, and even if there is something to read. `None`: there is no deadline.
+            /// Lets reads fail from `deadline` on with [`TimedOut`](std::io::ErrorKind::TimedOut), those that wait
+            /// already too, and even if there is something to read. `None`: there is no deadline.
             ///
             /// As in Go, a deadline is for the whole of several reads, as of a request that must come in time; a
             /// time-out is for each of them. A deadline in the past ends a read that another goroutine waits in.
@@ -203,7 +204,7 @@ macro_rules! timeouts_api {
                 self.inner.set_deadline($crate::net::descriptor::Side::Read, deadline);
             }
 
-            /// From `deadline` on writes fail, as reads do with [`set_read_deadline`](Self::set_read_deadline).
+            /// Lets writes fail from `deadline` on, as reads do with [`set_read_deadline`](Self::set_read_deadline).
             ///
             /// ```
             #[doc = $example]
@@ -219,7 +220,7 @@ macro_rules! timeouts_api {
     };
 }
 
-/// `Read` and `Write`, for the value and for `&`. The type has a `read_op`, which reads at most so many bytes.
+/// `Read` and `Write`, for the value and for `&`. The type has a `read_op`, which reads at most `len` bytes.
 macro_rules! stream_io {
     ($Type:ident) => {
         impl std::io::Read for &$Type {
@@ -235,12 +236,13 @@ macro_rules! stream_io {
         impl std::io::Write for &$Type {
             fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
                 use $crate::net::descriptor::Side;
-                self.inner.run(Side::Write, $crate::WaitReason::NetWrite, |mut io| io.write(buf))
+                self.inner.run(Side::Write, $crate::reason::WaitReason::NetWrite, |mut io| io.write(buf))
             }
 
             fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
                 use $crate::net::descriptor::Side;
-                self.inner.run(Side::Write, $crate::WaitReason::NetWrite, |mut io| io.write_vectored(bufs))
+                self.inner
+                    .run(Side::Write, $crate::reason::WaitReason::NetWrite, |mut io| io.write_vectored(bufs))
             }
 
             fn flush(&mut self) -> std::io::Result<()> {
@@ -278,7 +280,7 @@ macro_rules! stream_io {
 macro_rules! incoming_api {
     ($Listener:ident, $Stream:ident, $Incoming:ident) => {
         impl $Listener {
-            /// All connections that come, for ever.
+            /// Iterates over all connections that come, for ever.
             ///
             /// If one cannot be taken because the process or the system is out of descriptors or memory, the iterator
             /// yields the error and goes on, but not at once: it waits for 5 ms, and longer each time, up to a second,

@@ -1,7 +1,7 @@
 //! Sockets that goroutines wait for: the types of [`std::net`] and [`std::os::unix::net`], with the same names.
 //!
-//! Reading, writing and accepting look as if they blocked, and block nobody but the goroutine that calls. Plain
-//! threads may use the same values; there they block the thread.
+//! Reading, writing and accepting look as if they blocked, and block only the goroutine that calls. Plain threads may
+//! use the same values; there they block the thread.
 //!
 //! ```
 //! use mungo::net::{TcpListener, TcpStream};
@@ -33,14 +33,17 @@
 //! # What differs from std
 //!
 //! * A time-out fails with [`TimedOut`](std::io::ErrorKind::TimedOut), where std's types say `WouldBlock` on Unix.
+//! * [`with_context`](TcpStream::with_context) lets a [`Context`](crate::context::Context) end operations.
+//! * Names are looked up by at most 16 threads at a time ([`lookup`]).
 //! * There are deadlines beside the time-outs, as in Go.
-//! * `close` ends what others wait for, and `set_nonblocking` is a setting of the handle, not of the socket.
+//! * `close` ends the waits of other goroutines, and `set_nonblocking` is a setting of the handle, not of the socket.
 
 mod addr;
-#[cfg(any(feature = "futures-io", feature = "hyper"))]
+#[cfg(any(feature = "futures-io", feature = "hyper", feature = "tokio-io"))]
 mod async_io;
 mod backoff;
 pub(crate) mod descriptor;
+mod lookup;
 mod macros;
 mod pollable;
 mod tcp_listener;
@@ -49,7 +52,9 @@ mod udp_socket;
 mod unix_datagram;
 mod unix_listener;
 mod unix_stream;
+mod with_context;
 
+pub use lookup::{lookup, lookup_context};
 pub use pollable::Pollable;
 pub use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 pub use tcp_listener::{Incoming, TcpListener};
@@ -58,3 +63,4 @@ pub use udp_socket::UdpSocket;
 pub use unix_datagram::UnixDatagram;
 pub use unix_listener::{UnixIncoming, UnixListener};
 pub use unix_stream::UnixStream;
+pub use with_context::WithContext;

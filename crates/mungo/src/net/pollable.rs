@@ -1,10 +1,11 @@
 //! Any descriptor that the kernel can watch.
 
 use super::descriptor::{Descriptor, Side, set_nonblocking};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::process::Stdio;
 use std::time::Instant;
 
 /// Any descriptor that the kernel can watch: a pipe, a terminal, a timerfd, a socket of a kind that std does not know.
@@ -25,8 +26,16 @@ use std::time::Instant;
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Pollable<T: AsFd> {
-    inner: Descriptor<T>,
+    pub(super) inner: Descriptor<T>,
+    /// Whether the descriptor may be in blocking mode: an operation is tried when the kernel says that it is ready.
+    keeps_mode: bool,
 }
+
+/// Bytes that a pipe takes without blocking when it is ready to be written to. Sockets take more.
+const WRITE_LIMIT: usize = libc::PIPE_BUF;
+
+/// What the kernel reports of a descriptor that can be read, or has come to its end.
+const READ_EVENTS: libc::c_short = libc::POLLIN | libc::POLLRDHUP;
 
 impl<T: AsFd> Pollable<T> {
     /// Takes over `io`, whose descriptor goes to non-blocking mode.
@@ -41,6 +50,36 @@ impl<T: AsFd> Pollable<T> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn new(io: T) -> io::Result<Pollable<T>> {
+        let this = Pollable { keeps_mode: false, ..Pollable::keeping_mode(io)? };
+        set_nonblocking(this.as_fd(), true)?;
+        Ok(this)
+    }
+
+    /// Takes over `io`, and leaves its descriptor in the mode that it is in. The mode belongs to all that share a
+    /// terminal or a pipe: the shell, a parent, a child. They would fail if it changed.
+    ///
+    /// Here each operation asks the kernel whether it is ready before it is tried, which costs a system call more, and
+    /// a write takes at most 4 KiB at once. If another process reads the same bytes first, the operation blocks the
+    /// thread, as any call that was not announced.
+    ///
+    /// ```
+    /// use mungo::net::Pollable;
+    /// use std::fs::File;
+    /// use std::io::{Read, Write};
+    /// use std::os::fd::AsFd;
+    ///
+    /// let (reader, mut writer) = std::io::pipe()?;
+    /// // A second descriptor of the same pipe, as one of `std::io::stdin()` would be.
+    /// let mut shared = Pollable::keeping_mode(File::from(reader.as_fd().try_clone_to_owned()?))?;
+    /// mungo::go(move || writer.write_all(b"for the first"));
+    /// let mut bytes = [0; 32];
+    /// assert_eq!(shared.read(&mut bytes)?, 13);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn keeping_mode(io: T) -> io::Result<Pollable<T>> {
         let inner = Descriptor::new(io);
         inner.register().map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM) => {
@@ -49,8 +88,21 @@ impl<T: AsFd> Pollable<T> {
             }
             _ => e,
         })?;
-        set_nonblocking(inner.as_fd(), true)?;
-        Ok(Pollable { inner })
+        Ok(Pollable { inner, keeps_mode: true })
+    }
+
+    /// Returns `WouldBlock` where a try might block the thread.
+    pub(super) fn check(&self, side: Side) -> io::Result<()> {
+        match side {
+            _ if !self.keeps_mode => Ok(()),
+            Side::Read => is_ready(self.as_fd(), READ_EVENTS),
+            Side::Write => is_ready(self.as_fd(), libc::POLLOUT),
+        }
+    }
+
+    /// Returns what of `bytes` can be written without blocking when the descriptor is ready.
+    pub(super) fn fitting<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.keeps_mode { &bytes[..bytes.len().min(WRITE_LIMIT)] } else { bytes }
     }
 
     /// Waits until there is something to read, or an error, or the end.
@@ -65,8 +117,7 @@ impl<T: AsFd> Pollable<T> {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn readable(&self) -> io::Result<()> {
-        let events = libc::POLLIN | libc::POLLRDHUP;
-        self.inner.run(Side::Read, WaitReason::NetRead, |io| is_ready(io.as_fd(), events))
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| is_ready(io.as_fd(), READ_EVENTS))
     }
 
     /// Waits until there is room to write, or an error.
@@ -92,17 +143,17 @@ impl<T: AsFd> Pollable<T> {
     /// assert_eq!(reader.read_with(|mut pipe| pipe.read(&mut [0; 8]))?, 1);
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn read_with<R>(&self, op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        self.inner.run(Side::Read, WaitReason::NetRead, op)
+    pub fn read_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.inner.run(Side::Read, WaitReason::NetRead, |io| self.check(Side::Read).and_then(|()| op(io)))
     }
 
     /// Calls `op` until it returns something else than [`WouldBlock`](io::ErrorKind::WouldBlock), and waits for
     /// room to write in between.
-    pub fn write_with<R>(&self, op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        self.inner.run(Side::Write, WaitReason::NetWrite, op)
+    pub fn write_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
+        self.inner.run(Side::Write, WaitReason::NetWrite, |io| self.check(Side::Write).and_then(|()| op(io)))
     }
 
-    /// From `deadline` on all that reads fails with [`TimedOut`](io::ErrorKind::TimedOut), what waits already too.
+    /// Lets all reads fail from `deadline` on with [`TimedOut`](io::ErrorKind::TimedOut), those that wait already too.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -117,28 +168,28 @@ impl<T: AsFd> Pollable<T> {
         self.inner.set_deadline(Side::Read, deadline);
     }
 
-    /// From `deadline` on all that writes fails with [`TimedOut`](io::ErrorKind::TimedOut), what waits already too.
+    /// Lets writes fail from `deadline` on with [`TimedOut`](io::ErrorKind::TimedOut), those that wait already too.
     pub fn set_write_deadline(&self, deadline: Option<Instant>) {
         self.inner.set_deadline(Side::Write, deadline);
     }
 
-    /// Closes the descriptor now. What waits fails, and so does all that comes later.
+    /// Closes the descriptor now. Operations that wait fail, and so do all later ones.
     pub fn close(&self) -> io::Result<()> {
         self.inner.close()
     }
 
-    /// The value inside.
+    /// Returns the value inside.
     pub fn get_ref(&self) -> &T {
         self.inner.io()
     }
 
-    /// The value inside, in non-blocking mode still.
+    /// Returns the value inside. It is still in non-blocking mode, unless made by [`keeping_mode`](Self::keeping_mode).
     pub fn into_inner(self) -> T {
         self.inner.into_io()
     }
 }
 
-/// A look, without waiting.
+/// Returns `Ok` if the descriptor is ready for `events`, else `WouldBlock`. Does not wait.
 fn is_ready(fd: BorrowedFd<'_>, events: libc::c_short) -> io::Result<()> {
     let mut fd = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: one descriptor, which outlives the call.
@@ -172,6 +223,7 @@ where
     for<'a> &'a T: Write,
 {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let buf = self.fitting(buf);
         self.write_with(|mut io| io.write(buf))
     }
 
@@ -190,6 +242,29 @@ where
 
     fn flush(&mut self) -> io::Result<()> {
         (&*self).flush()
+    }
+}
+
+impl<T: AsFd + Into<Stdio>> From<Pollable<T>> for Stdio {
+    /// Gives the descriptor to a child process, in blocking mode, which programs expect.
+    ///
+    /// ```
+    /// use mungo::process::Command;
+    /// use std::process::Stdio;
+    ///
+    /// let mut first = Command::new("echo").arg("one two").stdout(Stdio::piped()).spawn()?;
+    /// let pipe = first.stdout.take().unwrap();
+    /// let counted = Command::new("wc").arg("-w").stdin(Stdio::from(pipe)).output()?;
+    /// assert_eq!(counted.stdout.trim_ascii(), b"2");
+    /// assert!(first.wait()?.success());
+    /// # std::io::Result::Ok(())
+    /// ```
+    fn from(this: Pollable<T>) -> Stdio {
+        if !this.keeps_mode {
+            // It does not fail for a descriptor that it worked for before.
+            _ = set_nonblocking(this.as_fd(), false);
+        }
+        this.into_inner().into()
     }
 }
 

@@ -1,13 +1,12 @@
 //! A TCP socket that takes connections.
 
-use super::TcpStream;
-use super::addr;
 use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, incoming_api};
-use crate::sched::reason::WaitReason;
+use super::{TcpStream, addr};
+use crate::reason::WaitReason;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 /// The line that examples have in common.
@@ -68,19 +67,12 @@ impl TcpListener {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (fd, peer) = self.inner.run(Side::Read, WaitReason::NetAccept, |io| {
-            loop {
-                match addr::accept(io.as_fd()) {
-                    Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
-                    accepted => return accepted,
-                }
-            }
-        })?;
+        let (fd, peer) = self.inner.run(Side::Read, WaitReason::NetAccept, accept_one)?;
         Ok((TcpStream { inner: Descriptor::new(fd.into()) }, peer))
     }
 
-    /// From `deadline` on [`accept`](Self::accept) fails with [`TimedOut`](io::ErrorKind::TimedOut), one that waits
-    /// already too. `None`: there is no deadline.
+    /// Lets [`accept`](Self::accept) fail from `deadline` on with [`TimedOut`](io::ErrorKind::TimedOut), one that
+    /// waits already too. `None`: there is no deadline.
     ///
     /// ```
     /// use std::io::ErrorKind::TimedOut;
@@ -95,7 +87,7 @@ impl TcpListener {
         self.inner.set_deadline(Side::Read, deadline);
     }
 
-    /// The address that it listens at.
+    /// Returns the address that it listens at.
     ///
     /// ```
     #[doc = example!()]
@@ -106,7 +98,7 @@ impl TcpListener {
         self.inner.io().local_addr()
     }
 
-    /// How many routers a packet may pass (`IP_TTL`).
+    /// Sets how many routers a packet may pass (`IP_TTL`).
     ///
     /// ```
     #[doc = example!()]
@@ -118,9 +110,19 @@ impl TcpListener {
         self.inner.io().set_ttl(ttl)
     }
 
-    /// What [`set_ttl`](Self::set_ttl) set.
+    /// Returns what [`set_ttl`](Self::set_ttl) set.
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
+    }
+}
+
+/// Takes a connection that is there, and passes over those that their peers have given up.
+pub(super) fn accept_one(listener: &std::net::TcpListener) -> io::Result<(OwnedFd, SocketAddr)> {
+    loop {
+        match addr::accept(listener.as_fd()) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+            accepted => return accepted,
+        }
     }
 }
 

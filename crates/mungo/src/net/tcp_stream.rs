@@ -3,7 +3,7 @@
 use super::addr;
 use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, stream_io, timeouts_api};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
 use crate::sys::clock;
 use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
@@ -79,6 +79,16 @@ impl TcpStream {
     }
 
     fn connect_until(addr: &SocketAddr, deadline_ns: u64) -> io::Result<TcpStream> {
+        TcpStream::connect_by(addr, |stream| {
+            stream.inner.run_until(Side::Write, WaitReason::NetConnect, Some(deadline_ns), finish_connect)
+        })
+    }
+
+    /// Begins to connect; `finish` waits for the end, if there is something to wait for.
+    pub(super) fn connect_by(
+        addr: &SocketAddr,
+        finish: impl FnOnce(&TcpStream) -> io::Result<()>,
+    ) -> io::Result<TcpStream> {
         let socket = addr::tcp_socket(addr)?;
         let begun = match addr::connect(socket.as_fd(), addr) {
             Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
@@ -86,12 +96,12 @@ impl TcpStream {
         };
         let stream = TcpStream { inner: Descriptor::new(std::net::TcpStream::from(socket)) };
         if begun.is_err() {
-            stream.inner.run_until(Side::Write, WaitReason::NetConnect, Some(deadline_ns), finish_connect)?;
+            finish(&stream)?;
         }
         Ok(stream)
     }
 
-    /// The address of the other end.
+    /// Returns the address of the other end.
     ///
     /// ```
     #[doc = example!()]
@@ -102,7 +112,7 @@ impl TcpStream {
         self.inner.io().peer_addr()
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     ///
     /// ```
     #[doc = example!()]
@@ -130,7 +140,7 @@ impl TcpStream {
         self.inner.run(Side::Read, WaitReason::NetRead, |io| io.peek(buf))
     }
 
-    /// Ends one direction or both. Who waits in a read gets the end of the stream, who writes an error.
+    /// Ends one direction or both. A read that waits gets the end of the stream, a write an error.
     ///
     /// ```
     #[doc = example!()]
@@ -152,7 +162,7 @@ impl TcpStream {
         self.inner.read_stream(len, op)
     }
 
-    /// Whether small writes are sent at once (`TCP_NODELAY`).
+    /// Sets whether small writes are sent at once (`TCP_NODELAY`).
     ///
     /// ```
     #[doc = example!()]
@@ -164,12 +174,12 @@ impl TcpStream {
         self.inner.io().set_nodelay(nodelay)
     }
 
-    /// What [`set_nodelay`](Self::set_nodelay) set.
+    /// Returns what [`set_nodelay`](Self::set_nodelay) set.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.inner.io().nodelay()
     }
 
-    /// How many routers a packet may pass (`IP_TTL`).
+    /// Sets how many routers a packet may pass (`IP_TTL`).
     ///
     /// ```
     #[doc = example!()]
@@ -181,7 +191,7 @@ impl TcpStream {
         self.inner.io().set_ttl(ttl)
     }
 
-    /// What [`set_ttl`](Self::set_ttl) set.
+    /// Returns what [`set_ttl`](Self::set_ttl) set.
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
     }
@@ -191,8 +201,8 @@ descriptor_api!(TcpStream, std::net::TcpStream, example!());
 timeouts_api!(TcpStream, example!());
 stream_io!(TcpStream);
 
-/// Whether a connection that was begun is there by now.
-fn finish_connect(stream: &std::net::TcpStream) -> io::Result<()> {
+/// Returns `Ok` if a connection that was begun is there by now.
+pub(super) fn finish_connect(stream: &std::net::TcpStream) -> io::Result<()> {
     if let Some(e) = stream.take_error()? {
         return Err(e);
     }

@@ -3,7 +3,7 @@
 use super::addr;
 use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, timeouts_api};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -40,7 +40,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// A socket at the first address that is free.
+    /// Makes a socket at the first address that is free.
     ///
     /// ```
     /// let socket = mungo::net::UdpSocket::bind("127.0.0.1:0")?;
@@ -98,7 +98,7 @@ impl UdpSocket {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn send_to(&self, buf: &[u8], addr: impl ToSocketAddrs) -> io::Result<usize> {
-        match addr::resolve(addr)?.first() {
+        match super::lookup::resolve(addr)?.first() {
             Some(addr) => self.inner.run(Side::Write, WaitReason::NetWrite, |io| io.send_to(buf, addr)),
             None => Err(addr::no_address()),
         }
@@ -134,17 +134,17 @@ impl UdpSocket {
         self.inner.run(Side::Write, WaitReason::NetWrite, |io| io.send(buf))
     }
 
-    /// The address of this socket.
+    /// Returns the address of this socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }
 
-    /// The peer that [`connect`](Self::connect) set.
+    /// Returns the peer that [`connect`](Self::connect) set.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
     }
 
-    /// Whether packets may go to a broadcast address (`SO_BROADCAST`).
+    /// Sets whether packets may go to a broadcast address (`SO_BROADCAST`).
     ///
     /// ```
     #[doc = example!()]
@@ -156,47 +156,47 @@ impl UdpSocket {
         self.inner.io().set_broadcast(broadcast)
     }
 
-    /// What [`set_broadcast`](Self::set_broadcast) set.
+    /// Returns what [`set_broadcast`](Self::set_broadcast) set.
     pub fn broadcast(&self) -> io::Result<bool> {
         self.inner.io().broadcast()
     }
 
-    /// How many routers a packet may pass (`IP_TTL`).
+    /// Sets how many routers a packet may pass (`IP_TTL`).
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.inner.io().set_ttl(ttl)
     }
 
-    /// What [`set_ttl`](Self::set_ttl) set.
+    /// Returns what [`set_ttl`](Self::set_ttl) set.
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
     }
 
-    /// Whether packets to a multicast group come back to this machine (`IP_MULTICAST_LOOP`).
+    /// Sets whether packets to a multicast group come back to this machine (`IP_MULTICAST_LOOP`).
     pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
         self.inner.io().set_multicast_loop_v4(on)
     }
 
-    /// What [`set_multicast_loop_v4`](Self::set_multicast_loop_v4) set.
+    /// Returns what [`set_multicast_loop_v4`](Self::set_multicast_loop_v4) set.
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.inner.io().multicast_loop_v4()
     }
 
-    /// How many routers a packet to a multicast group may pass (`IP_MULTICAST_TTL`).
+    /// Sets how many routers a packet to a multicast group may pass (`IP_MULTICAST_TTL`).
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.inner.io().set_multicast_ttl_v4(ttl)
     }
 
-    /// What [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4) set.
+    /// Returns what [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4) set.
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.inner.io().multicast_ttl_v4()
     }
 
-    /// Whether packets to a multicast group come back to this machine (`IPV6_MULTICAST_LOOP`).
+    /// Sets whether packets to a multicast group come back to this machine (`IPV6_MULTICAST_LOOP`).
     pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
         self.inner.io().set_multicast_loop_v6(on)
     }
 
-    /// What [`set_multicast_loop_v6`](Self::set_multicast_loop_v6) set.
+    /// Returns what [`set_multicast_loop_v6`](Self::set_multicast_loop_v6) set.
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.inner.io().multicast_loop_v6()
     }

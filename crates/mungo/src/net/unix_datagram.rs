@@ -2,7 +2,8 @@
 
 use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, timeouts_api};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::threads::blocking::blocking;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixDatagram as Std};
@@ -35,7 +36,7 @@ pub struct UnixDatagram {
 }
 
 impl UnixDatagram {
-    /// A socket at `path`, which must not exist.
+    /// Makes a socket at `path`, which must not exist.
     ///
     /// ```
     /// let path = std::env::temp_dir().join(format!("mungo-doc-datagram-{}", std::process::id()));
@@ -47,32 +48,32 @@ impl UnixDatagram {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
-        crate::blocking(|| Std::bind(path)).map(UnixDatagram::from)
+        blocking(|| Std::bind(path)).map(UnixDatagram::from)
     }
 
-    /// A socket at a socket address.
+    /// Makes a socket at a socket address.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
-        crate::blocking(|| Std::bind_addr(addr)).map(UnixDatagram::from)
+        blocking(|| Std::bind_addr(addr)).map(UnixDatagram::from)
     }
 
-    /// A socket without an address.
+    /// Makes a socket without an address.
     pub fn unbound() -> io::Result<UnixDatagram> {
         Std::unbound().map(UnixDatagram::from)
     }
 
-    /// Two sockets that are connected.
+    /// Makes two sockets that are connected.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         Std::pair().map(|(a, b)| (a.into(), b.into()))
     }
 
     /// Sets the peer for [`send`](Self::send) and [`recv`](Self::recv).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        crate::blocking(|| self.inner.io().connect(path))
+        blocking(|| self.inner.io().connect(path))
     }
 
     /// Sets the peer for [`send`](Self::send) and [`recv`](Self::recv).
     pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
-        crate::blocking(|| self.inner.io().connect_addr(addr))
+        blocking(|| self.inner.io().connect_addr(addr))
     }
 
     /// Waits for a packet; returns its length, as far as it fits, and where it comes from.
@@ -101,12 +102,12 @@ impl UnixDatagram {
         self.inner.run(Side::Write, WaitReason::NetWrite, |io| io.send(buf))
     }
 
-    /// The address of this socket.
+    /// Returns the address of this socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }
 
-    /// The address of the peer.
+    /// Returns the address of the peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
     }

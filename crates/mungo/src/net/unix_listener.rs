@@ -3,7 +3,8 @@
 use super::UnixStream;
 use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, incoming_api};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::threads::blocking::blocking;
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixListener as Std};
 use std::path::Path;
@@ -51,12 +52,12 @@ impl UnixListener {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
-        crate::blocking(|| Std::bind(path)).map(UnixListener::from)
+        blocking(|| Std::bind(path)).map(UnixListener::from)
     }
 
     /// Listens at a socket address.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
-        crate::blocking(|| Std::bind_addr(addr)).map(UnixListener::from)
+        blocking(|| Std::bind_addr(addr)).map(UnixListener::from)
     }
 
     /// Waits for a connection.
@@ -68,8 +69,8 @@ impl UnixListener {
         Ok((stream.into(), peer))
     }
 
-    /// From `deadline` on [`accept`](Self::accept) fails with [`TimedOut`](io::ErrorKind::TimedOut), one that waits
-    /// already too. `None`: there is no deadline.
+    /// Lets [`accept`](Self::accept) fail from `deadline` on with [`TimedOut`](io::ErrorKind::TimedOut), one that
+    /// waits already too. `None`: there is no deadline.
     ///
     /// ```
     #[doc = example!()]
@@ -81,7 +82,7 @@ impl UnixListener {
         self.inner.set_deadline(Side::Read, deadline);
     }
 
-    /// The address that it listens at.
+    /// Returns the address that it listens at.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }

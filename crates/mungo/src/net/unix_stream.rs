@@ -2,7 +2,8 @@
 
 use super::descriptor::{Descriptor, Side};
 use super::macros::{descriptor_api, stream_io, timeouts_api};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::threads::blocking::blocking;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixStream as Std};
@@ -47,7 +48,7 @@ impl UnixStream {
     /// ```
     pub fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         // It blocks while the listener has too many waiting connections; the kernel gives no sign when that is over.
-        crate::blocking(|| Std::connect(path)).map(UnixStream::from)
+        blocking(|| Std::connect(path)).map(UnixStream::from)
     }
 
     /// Connects to a socket address.
@@ -62,10 +63,10 @@ impl UnixStream {
     /// # std::io::Result::Ok(())
     /// ```
     pub fn connect_addr(addr: &SocketAddr) -> io::Result<UnixStream> {
-        crate::blocking(|| Std::connect_addr(addr)).map(UnixStream::from)
+        blocking(|| Std::connect_addr(addr)).map(UnixStream::from)
     }
 
-    /// Two ends of a connection.
+    /// Makes two ends of a connection.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -79,12 +80,12 @@ impl UnixStream {
         Std::pair().map(|(a, b)| (a.into(), b.into()))
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }
 
-    /// The address of the other end.
+    /// Returns the address of the other end.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
     }
@@ -93,7 +94,7 @@ impl UnixStream {
         self.inner.run(Side::Read, WaitReason::NetRead, op)
     }
 
-    /// Ends one direction or both. Who waits in a read gets the end of the stream, who writes an error.
+    /// Ends one direction or both. A read that waits gets the end of the stream, a write an error.
     ///
     /// ```
     #[doc = example!()]

@@ -1,113 +1,153 @@
 //! The state that all Ms of a runtime share.
 //!
-//! Lock order: `Shared::synced` is taken last and held for a few instructions; nothing is woken, started or
-//! freed under it. Timer heaps and channels are taken before it, never after.
+//! Lock order: `Shared::synced` is taken last and held for a few instructions; nothing is woken, started, allocated or
+//! freed under it, because the monitor takes it (see `monitor.rs`). Timer heaps and channels are taken before it, never
+//! after.
 
-use super::g::pool;
-use super::global::GList;
-use super::idle::IdleCounts;
-use super::m::M;
-use super::monitor::Monitor;
-use super::p::{Counter, P, POLICY, RETIRE};
-use crate::builder::Config;
-use crate::lock::Lock;
-use crate::policy::{self, hooks};
+use super::config::{Config, MAX_PROCS};
+use super::pick::global::GList;
+use super::run::g::pool;
+use super::sysmon::helper::Helper;
+use super::sysmon::monitor::Monitor;
+use super::threads::cap::Held;
+use super::threads::preempt::Outcomes;
+use super::threads::starter::Starter;
+use crate::protocols::closing::Closing;
+use crate::protocols::idle::IdleCounts;
+use crate::sched::engine::hooks;
+use crate::sched::engine::switch::Slot;
+use crate::sched::run::lock::{Guard, Lock};
+use crate::sched::run::p::{Counter, P, POLICY, RETIRE};
+use crate::sched::threads::mlist::{List, Registry};
+use crate::sys::capture::Capture;
+use crate::tracer;
 use std::io;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-
-/// More Ps than this nobody needs.
-pub(crate) const MAX_PROCS: usize = 1024;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 /// Everything that the workers, the monitor and the handles of one runtime share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Its number in traces.
+    pub(crate) number: u16,
     /// All Ps ever made, by id; filled from the front, freed with this.
     ps: Box<[AtomicPtr<P>]>,
     /// `procs()`: Ps with a smaller id may run.
     procs: AtomicU32,
     pub(crate) counts: IdleCounts,
-    /// Length of the global queue, and how many of these are urgent; written under the lock.
+    /// Number of goroutines in the global queues, and how many of these compute; written under the lock.
     pub(super) global_len: AtomicUsize,
-    pub(super) urgent_len: AtomicUsize,
+    pub(super) computing_len: AtomicUsize,
     pub(crate) synced: Lock<Synced>,
+    /// All Ms.
+    pub(crate) ms: Registry,
     pub(crate) monitor: Monitor,
-    pub(crate) policy: policy::Slot,
+    pub(crate) starter: Starter,
+    pub(crate) helper: Helper,
+    pub(crate) policy: Slot,
     pub(crate) next_id: AtomicU64,
-    /// Spawns by plain threads.
+    /// Number of spawns by plain threads, and one for each [`hold`](Self::hold).
     pub(crate) external_spawned: AtomicU64,
-    /// Until when the M that keeps the time sleeps; `u64::MAX`: nobody does.
+    /// Time in ns until which the M that keeps the time sleeps; `u64::MAX`: no M does.
     pub(crate) sleep_until_ns: AtomicU64,
-    /// `set_procs` was called: the quota does not change it.
+    /// Whether `set_procs` was called: then the quota does not change the number of Ps.
     pub(crate) procs_by_hand: AtomicBool,
-    /// No handle is left: stop when the last goroutine ends.
-    pub(crate) closing: AtomicBool,
-    /// The workers leave.
-    pub(crate) stopping: AtomicBool,
-    /// Threads (workers and the monitor) that have not ended.
+    closing: Closing,
+    /// Wakers that are not ours and came while the workers left; for the threads to call as their last act.
+    pub(super) late_wakers: Lock<Vec<Waker>>,
+    /// Number of threads (workers and the monitor) that have not ended.
     pub(crate) threads: AtomicU32,
-    /// Threads that sleep because the goroutine that is locked to them waits.
+    /// Number of threads that sleep because the goroutine that is locked to them waits.
     pub(crate) waiting_locked: AtomicU32,
+    /// The first panic of a goroutine that no handle was left to: the goroutine, and its message.
+    pub(crate) detached_panic: OnceLock<String>,
+    /// The buffer that goroutines print to, if they are a test's; set before the first one.
+    pub(crate) output_capture: OnceLock<Capture>,
+    /// What became of the signals that asked goroutines to make room.
+    pub(crate) interruptions: Outcomes,
+    /// Number of goroutines that are held back because of the cap of threads; written under the lock.
+    pub(crate) held_len: AtomicUsize,
+    /// Whether the cap was reached not long ago: then an M that begins a goroutine asks. Written by threads that find
+    /// it so, cleared by the monitor.
+    pub(super) near_cap: AtomicBool,
+    /// Whether it was said on stderr that the cap was reached.
+    pub(super) cap_reported: AtomicBool,
 }
 
-/// Under the lock.
+/// The part that the lock guards.
 pub(crate) struct Synced {
-    /// The part of the global queue that comes first: woken goroutines that every P is too busy for.
-    pub(crate) urgent: GList,
+    /// Goroutines that were spawned or woken by a thread without a P, and those that do not fit into a P's ring.
     pub(crate) global: GList,
+    /// Goroutines that were interrupted while they computed.
+    pub(crate) computing: GList,
     pub(crate) idle_ps: Vec<&'static P>,
     /// Sleeping Ms; the last one in is the first one out.
-    pub(crate) idle_ms: Vec<&'static M>,
-    /// The Ms whose threads live.
-    pub(crate) ms: Vec<&'static M>,
-    /// All Ms ever made; freed with the runtime, so that a stale pointer to one does no harm.
-    #[allow(clippy::vec_box)] // they must not move
-    pub(crate) all_ms: Vec<Box<M>>,
-    pub(crate) dead_ms: Vec<&'static M>,
-    /// Ps that wait for a thread to be started, and whether it shall spin.
+    pub(crate) idle_ms: List,
+    /// Number of Ms that have a thread.
+    pub(crate) live_ms: usize,
+    pub(crate) dead_ms: List,
+    /// Ps that wait for a thread to be started, and whether it shall spin. A P is in it once at the most.
     pub(crate) wanted: Vec<(&'static P, bool)>,
+    /// Ps that the helper takes out of service. A P is in it once at the most.
+    pub(crate) retiring: Vec<&'static P>,
+    /// Goroutines that have not begun and are held back, for want of threads.
+    pub(super) held: Held,
+    /// Number of goroutines that may begin beyond the cap.
+    pub(super) permits: usize,
 }
 
 impl Shared {
     pub(crate) fn new(config: Config) -> io::Result<Arc<Shared>> {
         let shared = Arc::new(Shared {
+            number: tracer::new_runtime(),
             ps: (0..MAX_PROCS).map(|_| AtomicPtr::new(null_mut())).collect(),
             procs: AtomicU32::new(0),
             counts: IdleCounts::new(),
             global_len: AtomicUsize::new(0),
-            urgent_len: AtomicUsize::new(0),
+            computing_len: AtomicUsize::new(0),
             synced: Lock::new(Synced {
-                urgent: GList::new(),
                 global: GList::new(),
+                computing: GList::new(),
                 idle_ps: Vec::with_capacity(MAX_PROCS),
-                // Room for most programs, so that they do not grow under the lock.
-                idle_ms: Vec::with_capacity(MAX_PROCS),
-                ms: Vec::with_capacity(MAX_PROCS),
-                all_ms: Vec::with_capacity(MAX_PROCS),
-                dead_ms: Vec::with_capacity(MAX_PROCS),
+                idle_ms: List::new(),
+                live_ms: 0,
+                dead_ms: List::new(),
                 wanted: Vec::with_capacity(MAX_PROCS),
+                retiring: Vec::with_capacity(MAX_PROCS),
+                held: Held::new(),
+                permits: 0,
             }),
+            ms: Registry::new(),
             monitor: Monitor::new(),
-            policy: policy::Slot::new(),
+            starter: Starter::new(),
+            helper: Helper::new(),
+            policy: Slot::new(),
             next_id: AtomicU64::new(1),
             external_spawned: AtomicU64::new(0),
             sleep_until_ns: AtomicU64::new(u64::MAX),
             procs_by_hand: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
+            closing: Closing::new(),
+            late_wakers: Lock::new(Vec::new()),
             threads: AtomicU32::new(0),
             waiting_locked: AtomicU32::new(0),
+            detached_panic: OnceLock::new(),
+            output_capture: OnceLock::new(),
+            interruptions: Outcomes::default(),
+            held_len: AtomicUsize::new(0),
+            near_cap: AtomicBool::new(false),
+            cap_reported: AtomicBool::new(false),
             config,
         });
         shared.set_procs(shared.config.procs)?;
         Ok(shared)
     }
 
-    /// A count of ownership of its own.
+    /// Returns a count of ownership of its own.
     pub(crate) fn to_arc(&self) -> Arc<Shared> {
         // SAFETY: `new` is the only way to make one, and puts it into an `Arc`.
         unsafe {
@@ -122,7 +162,7 @@ impl Shared {
         self.procs.load(Relaxed)
     }
 
-    /// All Ps that were ever made, dead ones too.
+    /// Returns all Ps that were ever made, dead ones too.
     pub(crate) fn all_ps(&self) -> impl Iterator<Item = &P> {
         // SAFETY: a P is freed with `self`. ORDERING: Acquire the P's content.
         self.ps.iter().map_while(|p| unsafe { p.load(Acquire).as_ref() })
@@ -140,23 +180,24 @@ impl Shared {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let made = self.all_ps().count();
-        let mut fresh: Vec<Box<P>> = (made..n)
-            .map(|id| P::new(id as u32, self.config.stack_class).map(Box::new))
+        let mut fresh: Vec<Option<Box<P>>> = (made..n)
+            .map(|id| P::new(id as u32, self.config.stack_class).map(|p| Some(Box::new(p))))
             .collect::<Result<_, _>>()?;
-        let mut gone = Vec::new();
+        let mut gone = Vec::with_capacity(MAX_PROCS); // not to grow under the lock
         let mut synced = self.synced.lock();
         let old = self.procs.swap(n as u32, Relaxed) as usize;
-        for p in fresh.drain(..) {
-            let place = &self.ps[p.id as usize];
-            if place.load(Relaxed).is_null() {
+        for (place, fresh) in self.ps[made..].iter().zip(&mut fresh) {
+            if place.load(Relaxed).is_null()
+                && let Some(p) = fresh.take()
+            {
                 if self.policy.is_active() {
                     p.flags.store(POLICY, Relaxed);
                 }
                 // ORDERING: Release the P's content to `all_ps`.
                 place.store(Box::into_raw(p), Release);
-            } // else somebody else grew at the same time; this one is dropped
+            } // else another thread grew at the same time; this one is dropped, when the lock is free
         }
-        // From here `old..n` come to life, or `n..old` die.
+        // From here on `old..n` come to life, or `n..old` die.
         for p in self.all_ps().skip(old).take(n.saturating_sub(old)) {
             // A P that was asked to retire and has not yet just stays; a dead one goes to the idle list.
             if p.flags.fetch_and(!RETIRE, Relaxed) & RETIRE == 0 {
@@ -168,30 +209,30 @@ impl Shared {
         for p in self.all_ps().skip(n) {
             match synced.idle_ps.iter().position(|q| q.id == p.id) {
                 Some(at) => {
-                    let p = synced.idle_ps.swap_remove(at);
+                    gone.push(synced.idle_ps.swap_remove(at));
                     self.counts.p_left_idle();
-                    // A P may become idle after it was asked to retire: now it has.
-                    p.flags.fetch_and(!RETIRE, Relaxed);
-                    // SAFETY: an idle P belongs to the lock. Not later: somebody else may bring the P back to life.
-                    unsafe { p.core() }.flush();
-                    gone.push(p);
+                    // The P is ours now; a thread that wants it back meanwhile takes the flag away.
+                    p.flags.fetch_or(RETIRE, Relaxed);
                 }
                 None if (p.id as usize) < old => _ = p.flags.fetch_or(RETIRE, Relaxed),
                 None => {}
             }
         }
         drop(synced);
-        for p in gone {
-            hooks::abandon_lane(self, p);
-            p.timers.move_to(&self.p(0).timers);
-        }
+        gone.into_iter().for_each(|p| self.retire(p));
         for _ in old..n {
             self.wake_one();
         }
         Ok(old)
     }
 
-    /// A P that was asked to retire does so: its owner calls this and has no P afterwards.
+    pub(crate) fn set_procs_by_hand(&self, n: usize) -> io::Result<usize> {
+        let old = self.set_procs(n)?;
+        self.procs_by_hand.store(true, Relaxed);
+        Ok(old)
+    }
+
+    /// Takes a P out of service that was asked to retire: its owner calls this and has no P afterwards.
     pub(crate) fn retire(&self, p: &'static P) {
         // SAFETY: the caller owns the P until the lock below.
         unsafe { p.core() }.flush();
@@ -203,7 +244,7 @@ impl Shared {
             drop(synced);
             p.timers.move_to(&self.p(0).timers);
         } else {
-            // It was called back meanwhile.
+            // The P was called back meanwhile.
             self.put_idle_locked(&mut synced, p);
             drop(synced);
         }
@@ -215,7 +256,7 @@ impl Shared {
         self.counts.p_became_idle();
     }
 
-    /// An idle P for the caller.
+    /// Returns an idle P for the caller.
     pub(crate) fn take_idle_p(&self) -> Option<&'static P> {
         if self.counts.idle_ps() == 0 {
             return None;
@@ -235,22 +276,22 @@ impl Shared {
 
     // ---- work ----
 
-    /// Every M sleeps, in the list of idle ones or with its parked goroutine.
+    /// Returns whether every M sleeps, in the list of idle ones or with its parked goroutine.
     pub(crate) fn all_ms_sleep(&self) -> bool {
-        self.synced.lock().ms.iter().all(|m| m.asleep.load(Relaxed))
+        self.ms.live().all(|m| m.asleep.load(Relaxed))
     }
 
-    /// Whether any queue holds a goroutine: the look after going idle.
+    /// Returns whether any queue holds a goroutine: the look after going idle.
     pub(crate) fn any_work(&self) -> bool {
         self.global_len() != 0 || self.policy.has_work() || self.all_ps().any(|p| !p.runq.is_empty())
     }
 
-    /// The earliest timer of all Ps.
+    /// Returns the time in ns of the earliest timer of all Ps; `u64::MAX`: there is none.
     pub(crate) fn next_timer_ns(&self) -> u64 {
         self.all_ps().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
     }
 
-    /// There are timers and no M sleeps for them.
+    /// Returns whether there are timers and no M sleeps for them.
     pub(crate) fn timers_unwatched(&self) -> bool {
         // ORDERING: SeqCst: see `time::add`.
         self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
@@ -258,58 +299,82 @@ impl Shared {
 
     // ---- counting ----
 
-    /// Living goroutines. Zero is exact: see the order of the sums.
+    /// Returns the number of living goroutines. Zero is exact: see the order of the sums.
     pub(crate) fn live(&self) -> u64 {
+        let (spawned, finished) = self.spawned_and_finished();
+        spawned - finished
+    }
+
+    /// Returns the numbers of goroutines that were spawned, and of those that have ended.
+    pub(crate) fn spawned_and_finished(&self) -> (u64, u64) {
         // ORDERING: finished first, spawned after (Acquire in `Counter::get`): what was spawned meanwhile is counted,
         // what finished meanwhile is not, so the difference is never too small.
-        let finished: u64 = self.all_ps().map(|p| p.counters.finished.get()).sum();
-        let spawned: u64 = self.all_ps().map(|p| p.counters.spawned.get()).sum();
-        (spawned + self.external_spawned.load(Acquire)).saturating_sub(finished)
+        let finished = self.sum(|p| &p.counters.finished);
+        let spawned = self.sum(|p| &p.counters.spawned) + self.external_spawned.load(Acquire);
+        (spawned.max(finished), finished)
     }
 
     pub(crate) fn sum(&self, of: impl Fn(&P) -> &Counter) -> u64 {
         self.all_ps().map(|p| of(p).get()).sum()
     }
 
-    /// Shows each living goroutine.
-    pub(crate) fn for_each_g(&self, mut f: impl FnMut(&super::g::G)) {
+    /// Passes each living goroutine to `f`.
+    pub(crate) fn for_each_g(&self, mut f: impl FnMut(&super::run::g::G)) {
         pool::for_each(std::ptr::from_ref(self), 0, |g| {
             f(g);
             true
         });
     }
 
-    /// Shows living goroutines from `cursor` on, until `f` says stop; returns where it stopped.
-    pub(crate) fn for_some_gs(&self, cursor: usize, f: impl FnMut(&super::g::G) -> bool) -> usize {
+    /// Passes living goroutines to `f`, from chunk `cursor` on, until `f` returns `false`; returns where to go on next
+    /// time.
+    pub(crate) fn for_some_gs(&self, cursor: usize, f: impl FnMut(&super::run::g::G) -> bool) -> usize {
         pool::for_each(std::ptr::from_ref(self), cursor, f)
     }
 
     // ---- the end ----
 
-    /// No more goroutines will come from outside; the last one to end stops the workers.
+    /// Notes that no more goroutines will come from outside: when the last one has ended, the workers leave.
     pub(crate) fn close(&self) {
-        // ORDERING: SeqCst against `goroutine_ended`: either it sees the flag or we see its count.
-        self.closing.store(true, SeqCst);
-        self.stop_if_done();
+        let synced = self.synced.lock();
+        self.closing.close();
+        self.stop_if_done(synced);
     }
 
-    /// After a goroutine's end was counted.
-    #[inline]
-    pub(crate) fn goroutine_ended(&self) {
-        if self.closing.load(Relaxed) {
-            self.stop_if_done();
+    /// Stops the workers if the runtime is closed and no goroutine lives. Called by an M that has nothing to run.
+    /// Unlocks; returns the lock if the workers go on.
+    pub(crate) fn stop_if_done<'a>(&'a self, synced: Guard<'a, Synced>) -> Option<Guard<'a, Synced>> {
+        if !self.closing.stop_if_done(|| self.live()) {
+            return Some(synced);
         }
+        drop(synced); // no thread joins them any more
+        loop {
+            let Some(m) = self.synced.lock().idle_ms.pop_back() else { break };
+            m.wake();
+        }
+        self.monitor.call();
+        self.starter.call();
+        self.helper.ask(0);
+        None
     }
 
-    #[cold]
-    pub(crate) fn stop_if_done(&self) {
-        // ORDERING: see `close`.
-        std::sync::atomic::fence(SeqCst);
-        if self.live() == 0 && !self.stopping.swap(true, SeqCst) {
-            let sleepers: Vec<_> = std::mem::take(&mut self.synced.lock().idle_ms);
-            sleepers.into_iter().for_each(M::wake);
-            self.monitor.call();
-        }
+    /// Returns whether the workers leave, or have left.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.closing.is_stopping()
+    }
+
+    /// Keeps the workers here while no goroutine may live, until [`let_go`](Self::let_go). Returns `false` if they
+    /// leave.
+    pub(super) fn hold(&self) -> bool {
+        let _synced = self.synced.lock();
+        // ORDERING: Release as in `Spec::spawn_from_outside`.
+        self.closing.admit(|| _ = self.external_spawned.fetch_add(1, Release))
+    }
+
+    /// Undoes [`hold`](Self::hold). What the caller spawned meanwhile is counted already.
+    pub(super) fn let_go(&self) {
+        self.external_spawned.fetch_sub(1, Release); // ORDERING: as in `hold`
+        self.stop_if_done(self.synced.lock());
     }
 }
 

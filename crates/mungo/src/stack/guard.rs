@@ -2,17 +2,18 @@
 //!
 //! `madvise(MADV_GUARD_INSTALL)` (Linux 6.13) marks a page without splitting the mapping, so a million
 //! guarded stacks are one mapping. Older kernels get `mprotect`, which makes two more mappings per
-//! stack and so ends at about 32,000 stacks (`vm.max_map_count`).
+//! stack and so ends at about 32,000 stacks (`vm.max_map_count`). So does memory that is locked (`mlockall`), which no
+//! kernel marks.
 
-use crate::sys::page_size;
+use crate::sys::{is_readable, page_size};
 use std::io;
 use std::sync::OnceLock;
 
-/// Not in libc yet.
+/// The advice that makes pages fault; not in libc yet.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 /// This process, for `process_madvise` (`PIDFD_SELF_THREAD_GROUP`, Linux 6.15).
 const PIDFD_SELF: libc::c_int = -10001;
-/// Pages marked at a time.
+/// Number of pages marked at a time.
 const BATCH: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,33 +24,65 @@ pub(crate) enum Kind {
     Protected,
 }
 
-/// What this kernel can do; tried once.
+/// Returns what this kernel can do; tried once.
 pub(crate) fn kind() -> Kind {
     static KIND: OnceLock<Kind> = OnceLock::new();
-    *KIND.get_or_init(|| match Mapping::new(page_size()) {
-        Ok(page) if install_marked(&[one(page.base)]).is_ok() => Kind::Marked,
-        _ => Kind::Protected,
-    })
+    *KIND.get_or_init(try_a_page)
 }
 
-/// Makes pages fault.
+/// Returns the kind for mappings that are made now: they are locked if the program has said `mlockall(MCL_FUTURE)`.
+pub(crate) fn kind_now() -> Kind {
+    match kind() {
+        Kind::Marked => try_a_page(),
+        Kind::Protected => Kind::Protected,
+    }
+}
+
+fn try_a_page() -> Kind {
+    match Mapping::new(page_size()) {
+        // Emulators accept advice that they do not know, and do nothing.
+        Ok(page) if install_marked(&[one(page.base)]).is_ok() && !is_readable(page.base.addr()) => Kind::Marked,
+        _ => Kind::Protected,
+    }
+}
+
+/// Makes pages fault: marked ones if they can be.
 ///
 /// # Safety
 /// They belong to the caller and hold nothing.
 pub(crate) unsafe fn install_all(mut pages: impl Iterator<Item = *mut u8>) -> io::Result<()> {
-    match kind() {
-        Kind::Marked => loop {
-            let mut batch = [one(std::ptr::null_mut()); BATCH];
-            match batch.iter_mut().zip(&mut pages).map(|(to, page)| *to = one(page)).count() {
-                0 => return Ok(()),
-                n => install_marked(&batch[..n])?,
-            }
-        },
-        Kind::Protected => pages.try_for_each(|at| {
+    loop {
+        let mut batch = [one(std::ptr::null_mut()); BATCH];
+        let n = batch.iter_mut().zip(&mut pages).map(|(to, page)| *to = one(page)).count();
+        if n == 0 {
+            return Ok(());
+        }
+        if kind() == Kind::Protected || install_marked(&batch[..n]).is_err() {
+            // An older kernel, or the memory was locked since it was mapped.
             // SAFETY: by the caller.
-            check(unsafe { libc::mprotect(at.cast(), page_size(), libc::PROT_NONE) })
-        }),
+            unsafe { protect(&batch[..n])? };
+        }
     }
+}
+
+/// Makes pages fault, as every kernel can.
+///
+/// # Safety
+/// As [`install_all`].
+unsafe fn protect(pages: &[libc::iovec]) -> io::Result<()> {
+    // SAFETY: by the caller.
+    pages
+        .iter()
+        .try_for_each(|page| check(unsafe { libc::mprotect(page.iov_base, page.iov_len, libc::PROT_NONE) }))
+}
+
+/// Makes all pages fault now, where that can fail.
+///
+/// # Safety
+/// As [`install_all`].
+pub(crate) unsafe fn protect_all(mut pages: impl Iterator<Item = *mut u8>) -> io::Result<()> {
+    // SAFETY: by the caller.
+    pages.try_for_each(|page| unsafe { protect(&[one(page)]) })
 }
 
 fn one(page: *mut u8) -> libc::iovec {
@@ -99,7 +132,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody kept it.
+        // SAFETY: mapped by `new`, and not kept.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }

@@ -5,7 +5,9 @@
 //! [`coro`] switches between a worker's stack and a goroutine's; [`overflow`] reports an overflow.
 
 pub(crate) mod coro;
-mod guard;
+pub(crate) mod guard;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+pub(crate) mod inject;
 pub(crate) mod overflow;
 pub(crate) mod slab;
 pub(crate) mod tls;

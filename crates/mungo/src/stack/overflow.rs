@@ -1,24 +1,31 @@
-//! What happens when a stack overflows: a message that names the goroutine, and an abort, as std does for threads.
+//! The report of a stack overflow: a message that names the goroutine, and an abort, as std does for threads.
 //!
 //! The fault hits the slot's guard page; the handler runs on the thread's alternate stack and allocates nothing. Any
 //! other fault goes to the handler that was there before (std's, which knows the threads' own guard pages).
 
-use super::guard::Mapping;
-use crate::current;
+use super::guard::{self, Mapping};
+use crate::sys::page_size;
 use crate::sys::signal::call_previous;
 use std::ffi::{c_int, c_void};
-use std::fmt::Write;
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Once, OnceLock};
 
-/// Room for the message and for the largest register frames.
-const ALT_STACK: usize = 64 << 10;
+/// Bytes of an alternate stack, with room for handlers of the program. Virtual machines such as wasmtime ask for this
+/// much, and install their own alternate stack where they find less.
+const ALT_STACK: usize = 256 << 10;
 
-static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+/// Signals of a fault: a guard page gives SIGSEGV, and on some kernels SIGBUS; std handles both.
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// Installs the handler for SIGSEGV and SIGBUS; once for the process.
-pub(crate) fn install() {
+/// Ends the process with a report, if the address of a fault is in the guard page of the calling goroutine.
+static REPORT: OnceLock<fn(usize)> = OnceLock::new();
+
+static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
+
+/// Installs the handler for SIGSEGV and SIGBUS; once for the process. `report` is called with the address of each
+/// fault, in the handler, and does not return if it was an overflow.
+pub(crate) fn install(report: fn(usize)) {
+    REPORT.get_or_init(|| report);
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: a handler of the three-argument kind on the alternate stack; the old one is kept.
@@ -26,16 +33,19 @@ pub(crate) fn install() {
             let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             action.sa_sigaction = handle as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            let mut old: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            if libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut old) == 0 {
-                PREVIOUS.get_or_init(|| old);
-                libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut());
+            for (signal, previous) in SIGNALS.into_iter().zip(&PREVIOUS) {
+                let mut old: libc::sigaction = MaybeUninit::zeroed().assume_init();
+                if libc::sigaction(signal, std::ptr::null(), &mut old) == 0 {
+                    previous.get_or_init(|| old);
+                    libc::sigaction(signal, &action, std::ptr::null_mut());
+                }
             }
         }
     });
 }
 
-/// Gives the calling worker thread an alternate stack, for the rest of its life.
+/// Gives the calling worker thread an alternate stack, for the rest of its life. Goroutines cannot change it: see
+/// `tls::symbols`.
 pub(crate) struct AltStack {
     previous: libc::stack_t,
     _mapping: Mapping,
@@ -46,13 +56,18 @@ impl AltStack {
         // SAFETY: asks only.
         let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
         let size = ALT_STACK.max(2 * least);
-        let mapping = Mapping::new(size)?;
-        let stack = libc::stack_t { ss_sp: mapping.base.cast(), ss_flags: 0, ss_size: size };
-        // SAFETY: the mapping outlives its use: `drop` puts the old one back first.
+        let mapping = Mapping::new(page_size() + size)?;
+        // SAFETY: the mapping outlives its use: `drop` puts the old one back first. Its first page holds nothing; a
+        // stack without a guard is better than none.
         unsafe {
+            _ = guard::install_all(std::iter::once(mapping.base));
+            let base = mapping.base.add(page_size());
+            let stack = libc::stack_t { ss_sp: base.cast(), ss_flags: 0, ss_size: size };
             let mut previous = MaybeUninit::zeroed().assume_init();
-            libc::sigaltstack(&stack, &mut previous);
-            Ok(AltStack { previous, _mapping: mapping })
+            match libc::sigaltstack(&stack, &mut previous) {
+                0 => Ok(AltStack { previous, _mapping: mapping }),
+                _ => Err(std::io::Error::last_os_error()),
+            }
         }
     }
 }
@@ -67,29 +82,16 @@ impl Drop for AltStack {
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid info.
     let address = unsafe { (*info).si_addr() } as usize;
-    if let Some(g) = current::g()
-        && g.slot().is_some_and(|slot| slot.guard().contains(&address))
-    {
-        let mut text = Text { bytes: [0; 512], len: 0 };
-        let id = g.id.load(Relaxed);
-        _ = writeln!(
-            text,
-            "\nmungo: goroutine {id} '{}' has overflowed its stack",
-            g.name().unwrap_or("<unnamed>")
-        );
-        _ = writeln!(text, "mungo: it was spawned at {}; see Builder::stack_size", g.place());
-        // SAFETY: plain system calls.
-        unsafe {
-            libc::write(2, text.bytes.as_ptr().cast(), text.len);
-            libc::abort();
-        }
+    if let Some(report) = REPORT.get() {
+        report(address);
     }
     chain(signal, info, context);
 }
 
-/// Passes the fault on to whoever handled it before us.
+/// Passes the fault on to the handler that was there before.
 fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if PREVIOUS.get().is_some_and(|previous| call_previous(previous, signal, info, context)) {
+    let previous = SIGNALS.iter().position(|s| *s == signal).and_then(|at| PREVIOUS[at].get());
+    if previous.is_some_and(|previous| call_previous(previous, signal, info, context)) {
         return;
     }
     // SAFETY: the default action, when the faulting instruction runs again.
@@ -97,20 +99,5 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         let mut default: libc::sigaction = MaybeUninit::zeroed().assume_init();
         default.sa_sigaction = libc::SIG_DFL;
         libc::sigaction(signal, &default, std::ptr::null_mut());
-    }
-}
-
-/// A message that needs no allocation; cut off if it is too long.
-struct Text {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl Write for Text {
-    fn write_str(&mut self, s: &str) -> std::fmt::Result {
-        let n = s.len().min(self.bytes.len() - self.len);
-        self.bytes[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
-        self.len += n;
-        Ok(())
     }
 }

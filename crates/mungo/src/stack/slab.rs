@@ -11,34 +11,46 @@
 //!
 //! Invariant, per class: slots mapped ≥ slots reserved; each [`SlotCache`] has reserved what it may hoard.
 
+mod idle;
+
+pub(crate) use idle::{mark, take_some_apart};
+
 use super::guard::{self, Kind, Mapping};
 use super::tls;
 use crate::lock::Lock;
 use crate::sys::page_size;
+use crate::sys::say::say;
+use idle::Bare;
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The default slot, guard page and thread block included.
+/// Bytes of the usual slot, guard page and thread block included.
 pub(crate) const DEFAULT_SLOT: usize = 256 << 10;
-/// The smallest stack that a goroutine may ask for: std's panic machinery needs most of it.
+/// Least bytes of stack of a goroutine that asks for nothing: with up to 58 KiB of thread-locals it gets the usual
+/// slot.
+const DEFAULT_STACK: usize = 192 << 10;
+/// Bytes of the smallest stack that a goroutine may ask for: std's panic machinery needs most of it.
 pub(crate) const MIN_STACK: usize = 16 << 10;
 const MIN_CLASS: u32 = 15;
 const MAX_CLASS: u32 = 34;
-/// TUNED: guess; enough that a burst of short goroutines stays within its P.
+/// Most slots that a P keeps. TUNED: guess; enough that a burst of short goroutines stays within its P.
 const CACHE_MAX: usize = 64;
-/// Slots of the first slab of a class, doubled with each slab up to [`SLAB_MAX`].
+/// Number of slots of the first slab of a class, doubled with each slab up to [`SLAB_MAX`].
 const SLAB_MIN: usize = 32;
 const SLAB_MAX: usize = 1024;
-/// A P gets room for so many new slots at a time, when there are many already, and marks their guards with one call.
-/// TUNED: 200,000 parked goroutines took 0.73 s with room for one, 0.65 s so.
+/// Number of new slots that a P gets room for at a time, when there are many already; it marks their guards with one
+/// call. TUNED: 200,000 parked goroutines took 0.73 s with room for one, 0.65 s with this.
 const FRESH_MAX: usize = 32;
-/// "Many": one is made for so many that are mapped.
+/// Number of mapped slots for which one new slot is made: the measure of "many".
 const FRESH_SHARE: usize = 64;
-/// Slots start at so many different cache lines: all at the same place would fight for a few cache sets.
-/// TUNED: see the closing numbers in docs; 1000 goroutines that yield.
-const COLOURS: usize = 16;
+/// Number of different cache lines at which slots start: all at the same place would fight for a few cache sets.
+/// TUNED: a yield among 1000 goroutines took 30 ns with 16 of them, and with slots of an odd number of pages; 47
+/// without both. With 16, a goroutine that waits in `recv` needs a second page in every other slot: 6,486 bytes each
+/// on average, 4,694 with 8, which cost a yield nothing that could be measured (`contestant parked_memory`, `yield`).
+const COLOURS: usize = 8;
 
 /// A class of slots: log2 of their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +59,13 @@ pub(crate) struct Class(u32);
 impl Class {
     pub(crate) const DEFAULT: Class = Class(DEFAULT_SLOT.trailing_zeros());
 
-    /// The class with at least `stack_size` usable bytes.
+    /// Returns the class for goroutines that ask for nothing: the usual one, or a larger one if this program has many
+    /// thread-locals.
+    pub(crate) fn usual() -> io::Result<Class> {
+        Class::for_stack(DEFAULT_STACK)
+    }
+
+    /// Returns the class with at least `stack_size` usable bytes.
     pub(crate) fn for_stack(stack_size: usize) -> io::Result<Class> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if stack_size < MIN_STACK {
@@ -57,12 +75,15 @@ impl Class {
         let overhead = COLOURS * 64 + size_of::<Header>() + tls + page_size();
         match stack_size.checked_add(overhead).and_then(usize::checked_next_power_of_two) {
             Some(size) if size.trailing_zeros() <= MAX_CLASS => Ok(Class(size.trailing_zeros().max(MIN_CLASS))),
-            _ => refuse(format!("a stack of {stack_size} bytes is too large: the limit is 16 GiB")),
+            _ => refuse(format!(
+                "a stack of {stack_size} bytes, with {tls} bytes of thread-locals on top, is too large: \
+                 the limit is 16 GiB"
+            )),
         }
     }
 
-    /// A power of two and a page (the guard's): an odd number of pages, so that the hot pages of the slots fall into
-    /// different sets of the TLB.
+    /// Returns the size in bytes: a power of two and a page (the guard's), an odd number of pages, so that the hot
+    /// pages of the slots fall into different sets of the TLB.
     fn slot_size(self) -> usize {
         (1 << self.0) + page_size()
     }
@@ -93,6 +114,10 @@ impl Class {
         if let Some(slot) = pool.pop(1).next() {
             return slot;
         }
+        if let Some(bare) = pool.bare.pop() {
+            drop(pool);
+            return bare.build(self);
+        }
         let mut fresh = pool.carve(self, 1);
         drop(pool);
         self.guard(&fresh);
@@ -105,7 +130,7 @@ impl Class {
             return; // since the slab was mapped
         }
         let pages = fresh.clone().step_by(self.slot_size()).map(|at| at as *mut u8);
-        // SAFETY: the bottoms of slots that nobody has yet.
+        // SAFETY: the bottoms of slots that are not in use yet.
         unsafe { guard::install_all(pages) }.unwrap_or_else(|e| fatal("a stack's guard page", &e));
     }
 
@@ -113,13 +138,14 @@ impl Class {
     fn build_first(self, fresh: &mut Range<usize>) -> Slot {
         let at = fresh.start;
         fresh.start += self.slot_size();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         // SAFETY: by `carve` the range is the caller's alone.
-        unsafe { Slot::build(at as *mut u8, self) }
+        unsafe { Slot::build(at as *mut u8, self, NEXT.fetch_add(1, Relaxed)) }
     }
 
     /// Returns a slot; the reservation stays.
     pub(crate) fn give(self, slot: Slot) {
-        self.pool().lock().free.push(slot);
+        self.pool().lock().free.push_back(slot);
     }
 }
 
@@ -129,6 +155,8 @@ struct Header {
     class: Class,
     /// Bytes left unused above, so that the hot lines of the slots fall into different cache sets.
     colour: usize,
+    /// Its number, no other slot's; its block's thread id and its colour come from it.
+    index: u32,
 }
 
 /// A stack, owned. Dropping one leaks it: it goes back by [`Class::give`] or [`SlotCache::give`].
@@ -139,26 +167,39 @@ pub(crate) struct Slot(NonNull<Header>);
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// Makes the slot that begins at `at` for the first time, all but its guard.
+    /// Makes the slot that begins at `at`, all but its guard.
     ///
     /// # Safety
-    /// The range `at..at + slot_size` was carved from a slab for this slot alone, and is zero.
-    unsafe fn build(at: *mut u8, class: Class) -> Slot {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+    /// The range `at..at + slot_size` was carved from a slab for this slot alone, and is zero from the stack's highest
+    /// address on. `index` is no other slot's.
+    unsafe fn build(at: *mut u8, class: Class, index: u32) -> Slot {
         // SAFETY: by the caller.
         unsafe {
-            let index = NEXT.fetch_add(1, Relaxed);
             let colour = index as usize % COLOURS * 64;
             let header = at.add(class.slot_size() - colour - size_of::<Header>()).cast::<Header>();
-            header.write(Header { class, colour });
+            header.write(Header { class, colour, index });
             let slot = Slot(NonNull::new_unchecked(header));
             if let Ok(layout) = tls::layout()
-                && let Err(e) = layout.create(slot.thread_block(layout), tls::FIRST_TID + index)
+                && let Err(e) = layout.create(slot.thread_block(layout), tls::FIRST_TID + index, slot.stack())
             {
                 fatal("a goroutine's thread-locals", &e);
             }
             slot
         }
+    }
+
+    /// Returns it as a word, to be made a slot again by [`from_raw`](Self::from_raw).
+    pub(crate) fn into_raw(self) -> *mut () {
+        self.0.as_ptr().cast()
+    }
+
+    /// Makes it a slot again; `None` for null.
+    ///
+    /// # Safety
+    /// `raw` is null or from [`into_raw`](Self::into_raw), and the caller does not give one slot back twice.
+    #[inline]
+    pub(crate) unsafe fn from_raw(raw: *mut ()) -> Option<Slot> {
+        NonNull::new(raw.cast()).map(Slot)
     }
 
     fn header(&self) -> &Header {
@@ -170,19 +211,20 @@ impl Slot {
         self.header().class
     }
 
-    /// The thread pointer of the goroutine on this slot; 0 with shared thread-locals.
+    /// Returns the thread pointer of the goroutine on this slot; 0 with shared thread-locals.
     #[inline]
     pub(crate) fn thread_pointer(&self) -> usize {
         tls::layout().map_or(0, |layout| self.thread_block(layout) as usize)
     }
 
-    /// Computed rather than kept in the header, which is a cold line when a goroutine starts or ends; so is `base`.
+    /// Returns the thread block's address. Computed rather than kept in the header, which is a cold line when a
+    /// goroutine starts or ends; so is `base`.
     #[inline]
     fn thread_block(&self, layout: &tls::Layout) -> *mut u8 {
         ((self.0.as_ptr() as usize - layout.above) & !(layout.align - 1)) as *mut u8
     }
 
-    /// The stack's highest address.
+    /// Returns the stack's highest address.
     #[inline]
     pub(crate) fn base(&self) -> usize {
         match tls::layout() {
@@ -191,19 +233,24 @@ impl Slot {
         }
     }
 
-    /// The lowest address of the slot, where the guard page is.
+    /// Returns the lowest address of the slot, where the guard page is.
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         self.0.as_ptr() as usize + size_of::<Header>() + self.header().colour - self.class().slot_size()
     }
 
-    /// Behind its highest address, the header's.
+    /// Returns the address behind its highest one, the header's.
     pub(crate) fn end(&self) -> usize {
         self.limit() + self.class().slot_size()
     }
 
     pub(crate) fn guard(&self) -> Range<usize> {
         self.limit()..self.limit() + page_size()
+    }
+
+    /// Returns the addresses that the goroutine may use.
+    pub(crate) fn stack(&self) -> Range<usize> {
+        self.guard().end..self.base()
     }
 
     /// Runs the destructors of the goroutine's thread-locals.
@@ -230,27 +277,36 @@ impl Slot {
         }
     }
 
-    /// Gives the pages of the stack below `keep_from` back to the kernel.
+    /// Ends the thread block, as a thread's at its end. Returns `false` if it cannot be done, and the block is as it
+    /// was.
     ///
     /// # Safety
-    /// Nothing below `keep_from` is in use, nor will be before this returns.
-    pub(crate) unsafe fn drop_pages_below(&self, keep_from: usize) {
-        let (low, high) = (self.guard().end, keep_from & !(page_size() - 1));
-        if low < high {
-            // SAFETY: within this slot, above its guard; unused by the caller's word.
-            unsafe { libc::madvise(low as *mut _, high - low, libc::MADV_DONTNEED) };
+    /// The slot has no goroutine; [`reset_tls`](Self::reset_tls) was called after the last one. If it was done, the
+    /// block is not used again.
+    unsafe fn end_tls(&self) -> bool {
+        match tls::layout() {
+            // SAFETY: by the caller.
+            Ok(layout) => unsafe { layout.destroy(self.thread_block(layout)) },
+            Err(_) => true,
         }
     }
 }
 
 /// The slots of one class.
 struct Pool {
-    /// Free slots, the most recently used on top.
-    free: Vec<Slot>,
-    /// So many at the bottom of `free` have had their pages dropped.
+    /// Free slots, the most recently used at the back.
+    free: VecDeque<Slot>,
+    /// Number of slots at the front of `free` that cannot be taken apart before they are used again. Part of the next
+    /// three numbers.
+    stuck: usize,
+    /// Number of slots at the front of `free` that were idle for long, and are to be taken apart.
+    due: usize,
+    /// Number of slots at the front of `free` that have had their pages dropped.
     trimmed: usize,
-    /// The shortest that `free` has been since the last trim: those below lay idle all the time.
+    /// The least length of `free` since the last mark: as many at its front lay idle all the time.
     low_water: usize,
+    /// Slots that were taken apart.
+    bare: Vec<Bare>,
     /// Pieces of slabs that were never used: next slot, end.
     uncarved: Vec<Range<usize>>,
     mapped: usize,
@@ -258,18 +314,29 @@ struct Pool {
 }
 
 impl Pool {
-    const EMPTY: Pool =
-        Pool { free: Vec::new(), trimmed: 0, low_water: 0, uncarved: Vec::new(), mapped: 0, reserved: 0 };
+    const EMPTY: Pool = Pool {
+        free: VecDeque::new(),
+        stuck: 0,
+        due: 0,
+        trimmed: 0,
+        low_water: 0,
+        bare: Vec::new(),
+        uncarved: Vec::new(),
+        mapped: 0,
+        reserved: 0,
+    };
 
-    /// The `most` that were last used.
+    /// Takes the `most` slots that were last used.
     fn pop(&mut self, most: usize) -> impl Iterator<Item = Slot> {
         let left = self.free.len().saturating_sub(most);
+        self.stuck = self.stuck.min(left);
+        self.due = self.due.min(left);
         self.trimmed = self.trimmed.min(left);
         self.low_water = self.low_water.min(left);
         self.free.drain(left..)
     }
 
-    /// Room for slots that were never used: for one, and for up to `most` when there are many already.
+    /// Returns room for slots that were never used: for one, and for up to `most` when there are many already.
     fn carve(&mut self, class: Class, most: usize) -> Range<usize> {
         let n = (self.mapped / FRESH_SHARE).clamp(1, most);
         let rest = self.uncarved.last_mut().expect("reserved before taken");
@@ -286,7 +353,8 @@ impl Pool {
         // Huge stacks come one by one; the others by the dozen.
         let most = if class.0 > Class::DEFAULT.0 { (DEFAULT_SLOT * SLAB_MIN / size).max(1) } else { SLAB_MAX };
         let mut slots = self.mapped.clamp(SLAB_MIN.min(most), most);
-        if guard::kind() == Kind::Protected {
+        let guards = guard::kind_now();
+        if guards == Kind::Protected {
             slots = slots.min(SLAB_MIN);
         }
         let explain = |e: io::Error| {
@@ -296,10 +364,10 @@ impl Pool {
                     "no memory for more goroutine stacks of {size} bytes ({} are mapped): {e}; \
                      use smaller stacks or fewer goroutines{}",
                     self.mapped,
-                    match guard::kind() {
+                    match guards {
                         Kind::Marked => "",
                         Kind::Protected =>
-                            ", or raise vm.max_map_count (this kernel needs two mappings a stack)",
+                            ", or raise vm.max_map_count (this kernel, or locked memory, needs two mappings a stack)",
                     }
                 ),
             )
@@ -312,17 +380,20 @@ impl Pool {
                 Err(e) => return Err(explain(e)),
             }
         };
-        // SAFETY: advice about a fresh mapping; guard pages at the bottom of slots that nobody has.
+        // SAFETY: advice about a fresh mapping; guard pages at the bottom of slots that are not in use yet.
         unsafe {
             libc::madvise(mapping.base.cast(), slots * size, libc::MADV_NOHUGEPAGE);
-            if guard::kind() == Kind::Protected {
-                guard::install_all((0..slots).map(|i| mapping.base.add(i * size))).map_err(explain)?;
+            if guards == Kind::Protected {
+                guard::protect_all((0..slots).map(|i| mapping.base.add(i * size))).map_err(explain)?;
             }
         }
         let base = mapping.keep() as usize;
         SLABS.lock().push(base..base + slots * size);
         self.uncarved.push(base..base + slots * size);
         self.mapped += slots;
+        // Room for all, so that giving slots back never allocates.
+        self.free.reserve(self.mapped - self.free.len());
+        self.bare.reserve(self.mapped - self.bare.len());
         Ok(())
     }
 }
@@ -334,40 +405,19 @@ pub(crate) fn slabs() -> Vec<Range<usize>> {
     SLABS.lock().clone()
 }
 
-/// Gives the pages of idle free stacks back to the kernel; called now and then by the monitor.
-pub(crate) fn trim() {
-    /// So many system calls under the lock at a time.
-    const BATCH: usize = 16;
-    for class in (MIN_CLASS..=MAX_CLASS).map(Class) {
-        loop {
-            let mut pool = class.pool().lock();
-            let end = pool.low_water.min(pool.trimmed + BATCH);
-            for slot in pool.free.get(pool.trimmed..end).unwrap_or_default() {
-                // SAFETY: a free slot, under the pool's lock. The first page may stay: it is wanted first.
-                unsafe { slot.drop_pages_below(slot.base() - 1) };
-            }
-            if pool.trimmed >= end {
-                pool.low_water = pool.free.len();
-                break;
-            }
-            pool.trimmed = end;
-        }
-    }
-}
-
-/// A P's own few slots, and its reservations; no lock on the fast path.
+/// A P's own slots, a few, and its reservations; no lock on the fast path.
 #[derive(Debug)]
 pub(crate) struct SlotCache {
     class: Class,
     free: Vec<Slot>,
     /// Room for slots that were never used, with their guards.
     fresh: Range<usize>,
-    /// Slots that may be spawned on without asking the pool.
+    /// Number of slots that may be spawned on without asking the pool.
     credits: usize,
 }
 
 impl SlotCache {
-    /// The most that it keeps from others.
+    /// Most slots that it keeps from other Ps.
     const HOARD: usize = CACHE_MAX + FRESH_MAX;
 
     pub(crate) fn new(class: Class) -> io::Result<Self> {
@@ -409,7 +459,7 @@ impl SlotCache {
         }
     }
 
-    /// A slot, most recently used first. It was reserved before.
+    /// Takes a slot, the most recently used first. It was reserved before.
     #[inline]
     pub(crate) fn take(&mut self) -> Slot {
         self.free.pop().unwrap_or_else(|| self.take_slow())
@@ -422,6 +472,10 @@ impl SlotCache {
             self.free.extend(pool.pop(CACHE_MAX / 2));
             if let Some(slot) = self.free.pop() {
                 return slot;
+            }
+            if let Some(bare) = pool.bare.pop() {
+                drop(pool);
+                return bare.build(self.class);
             }
             self.fresh = pool.carve(self.class, FRESH_MAX);
             drop(pool);
@@ -440,10 +494,15 @@ impl SlotCache {
         self.free.push(slot);
     }
 
+    /// Returns whether it holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.is_empty() && self.fresh.is_empty() && self.credits == 0
+    }
+
     /// Hands everything back to the pool, where idle stacks are trimmed.
     pub(crate) fn flush(&mut self) {
         let mut pool = self.class.pool().lock();
-        pool.free.append(&mut self.free);
+        pool.free.extend(self.free.drain(..));
         if !self.fresh.is_empty() {
             pool.uncarved.push(std::mem::take(&mut self.fresh));
         }
@@ -458,10 +517,10 @@ impl Drop for SlotCache {
     }
 }
 
-/// The kernel refused a page to a goroutine that was accepted: as with any allocation, that is the end.
+/// Ends the process: the kernel refused a page to a goroutine that was accepted, as with any allocation.
 #[cold]
 fn fatal(what: &str, e: &io::Error) -> ! {
-    eprintln!("mungo: out of memory for {what}: {e}");
+    say!("mungo: out of memory for {what}: {e}");
     std::process::abort()
 }
 
@@ -472,7 +531,8 @@ mod tests {
 
     #[test]
     fn slabs_grow_with_their_number() {
-        let class = Class::DEFAULT;
+        // A class of its own: the runtimes of other tests give parts of slabs back to the pool of theirs.
+        let class = Class::for_stack(100 << 10).unwrap();
         class.reserve(3000).unwrap();
         let slabs = class.pool().lock().uncarved.len();
         class.unreserve(3000);
@@ -501,5 +561,22 @@ mod tests {
         drop(cache);
         let pool = class.pool().lock();
         assert_eq!((pool.reserved, pool.free.len()), (0, 1000));
+        let never_used: usize = pool.uncarved.iter().map(|part| part.len() / class.slot_size()).sum();
+        assert_eq!(1000 + never_used, pool.mapped, "each slot can be taken again");
+    }
+
+    #[test]
+    fn who_takes_slots_moves_the_marks_of_trimming() {
+        let class = Class::for_stack(7 << 20).unwrap();
+        class.reserve(4).unwrap();
+        let slots: Vec<Slot> = (0..4).map(|_| class.take()).collect();
+        slots.into_iter().for_each(|slot| class.give(slot));
+        let mut pool = class.pool().lock();
+        (pool.trimmed, pool.low_water) = (4, 4);
+        let taken: Vec<Slot> = pool.pop(3).collect();
+        assert_eq!((taken.len(), pool.free.len(), pool.trimmed, pool.low_water), (3, 1, 1, 1));
+        drop(pool);
+        taken.into_iter().for_each(|slot| class.give(slot));
+        class.unreserve(4);
     }
 }

@@ -1,8 +1,8 @@
 //! A point where a fixed number of goroutines wait for each other.
 
-use super::queue::{Node, Queue};
-use crate::lock::Lock;
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::run::lock::Lock;
+use crate::sched::run::waitq::{Node, Queue};
 
 /// Lets `n` goroutines or threads wait for each other, again and again. As [`std::sync::Barrier`].
 ///
@@ -24,12 +24,12 @@ pub struct Barrier {
 
 #[derive(Debug)]
 struct Gate {
-    /// Who has come and waits.
+    /// Number of callers that have come and wait.
     arrived: usize,
     queue: Queue,
 }
 
-/// What [`Barrier::wait`] returns.
+/// The result of [`Barrier::wait`].
 ///
 /// ```
 /// assert!(mungo::sync::Barrier::new(1).wait().is_leader());
@@ -38,7 +38,7 @@ struct Gate {
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// `true` for one of those who met, and only one: it came last.
+    /// Returns `true` for exactly one of the callers that met: the last one.
     ///
     /// ```
     /// let alone = mungo::sync::Barrier::new(0);
@@ -50,7 +50,7 @@ impl BarrierWaitResult {
 }
 
 impl Barrier {
-    /// A barrier that opens when `n` wait. 0 is as good as 1.
+    /// Makes a barrier that opens when `n` wait. 0 is as good as 1.
     ///
     /// ```
     /// static START: mungo::sync::Barrier = mungo::sync::Barrier::new(1);
@@ -61,7 +61,7 @@ impl Barrier {
         Barrier { size: n, gate: Lock::new(Gate { arrived: 0, queue: Queue::new() }) }
     }
 
-    /// Waits until as many are here as the barrier is for. Then all go on, and it can be used again.
+    /// Waits until `n` callers are here, by the `n` of [`new`](Self::new). Then all go on, and it can be used again.
     ///
     /// ```
     /// let barrier = std::sync::Arc::new(mungo::sync::Barrier::new(2));
@@ -70,7 +70,7 @@ impl Barrier {
     /// other.join().unwrap();
     /// ```
     pub fn wait(&self) -> BarrierWaitResult {
-        let node = Node::new(u64::MAX);
+        let node = Node::new(self, u64::MAX);
         let mut gate = self.gate.lock();
         gate.arrived += 1;
         if gate.arrived >= self.size {

@@ -1,9 +1,9 @@
 //! Waiting for a condition that a mutex protects.
 
 use super::mutex::{MutexGuard, RawMutex};
-use super::queue::{Node, Queue};
-use crate::lock::{Guard, Lock};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::run::lock::{Guard, Lock};
+use crate::sched::run::waitq::{Node, Queue};
 use crate::sys::clock;
 use lock_api::RawMutex as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A condition variable, for [`Mutex`](super::Mutex). The interface is parking_lot's.
 ///
 /// Waits end by a notification or by the clock. Users should not rely on that, and look at the condition again, as
-/// [`wait_while`](Self::wait_while) does. Notifications go to who has waited longest.
+/// [`wait_while`](Self::wait_while) does. Notifications go to the waiter that has waited longest.
 ///
 /// ```
 /// use mungo::sync::{Condvar, Mutex};
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 // mutex, and a goroutine that wakes up in vain costs some hundred nanoseconds, not a switch of threads.
 #[derive(Debug)]
 pub struct Condvar {
-    /// Whether the queue is not empty; written under its lock. Lets a notification to nobody cost a load.
+    /// Whether the queue is not empty; written under its lock. Lets a notification without waiters cost a load.
     waiting: AtomicBool,
     queue: Lock<Queue>,
 }
@@ -49,7 +49,7 @@ pub struct Condvar {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// `true`: nobody notified in time.
+    /// Returns whether the time was over before a notification came.
     ///
     /// ```
     /// # use mungo::sync::{Condvar, Mutex};
@@ -63,7 +63,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
-    /// A condition variable that nobody waits for.
+    /// Makes a condition variable without waiters.
     ///
     /// ```
     /// static CHANGED: mungo::sync::Condvar = mungo::sync::Condvar::new();
@@ -176,7 +176,7 @@ impl Condvar {
         WaitTimeoutResult(false)
     }
 
-    /// Wakes one that waits; `false`: nobody does.
+    /// Wakes one waiter. Returns whether there was one.
     ///
     /// ```
     /// assert!(!mungo::sync::Condvar::new().notify_one());
@@ -191,7 +191,7 @@ impl Condvar {
         first.map(|first| first.wake()).is_some()
     }
 
-    /// Wakes all that wait; returns how many did.
+    /// Wakes all waiters. Returns how many there were.
     ///
     /// ```
     /// assert_eq!(mungo::sync::Condvar::new().notify_all(), 0);
@@ -206,16 +206,16 @@ impl Condvar {
         all.wake()
     }
 
-    /// Says whether somebody waits, and unlocks. Relaxed is enough: who notifies has held the mutex since the
-    /// waiting one gave it up, or else does not know that it waits.
+    /// Notes whether there are waiters, and unlocks. Relaxed is enough: a notifier has held the mutex since the waiter
+    /// gave it up, or else does not know that it waits.
     fn note(&self, queue: Guard<'_, Queue>) {
         self.waiting.store(!queue.is_empty(), Relaxed);
     }
 
     fn wait_ns<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline_ns: u64) -> WaitTimeoutResult {
-        // SAFETY: the guard says that it is locked; it is so again when we return.
+        // SAFETY: the guard says that it is locked; it is so again when this returns.
         let mutex: &RawMutex = unsafe { MutexGuard::mutex(guard).raw() };
-        let node = Node::new(deadline_ns);
+        let node = Node::new(self, deadline_ns);
         let mut queue = self.queue.lock();
         // SAFETY: it leaves this frame when it was woken or removed.
         unsafe { queue.push_back(&node) };

@@ -3,7 +3,7 @@
 //! A goroutine that has to wait parks and leaves its P to others; a plain thread blocks. Which of them the other
 //! side is does not matter. Shapes and names are those that Rust's users know: [`Mutex`] and [`RwLock`] come through
 //! [`lock_api`] (as parking_lot's: no poisoning), [`Condvar`], [`Once`], [`OnceLock`], [`LazyLock`] and [`Barrier`]
-//! are std's, [`WaitGroup`] and [`Pool`] are Go's, [`Semaphore`] hands out guards.
+//! are std's, [`WaitGroup`], [`Group`] and [`Pool`] are Go's, [`Semaphore`] hands out guards.
 //!
 //! ```
 //! use mungo::sync::{Mutex, WaitGroup};
@@ -22,51 +22,46 @@
 //! # How it is built
 //!
 //! Each primitive is one word of state with a fast path of one atomic instruction, and a FIFO queue behind a small
-//! lock. The nodes of the queue lie on the frames of those who wait (`queue.rs`), so that waiting allocates nothing
-//! and a primitive can be made in a constant.
+//! lock. The nodes of the queue lie on the frames of the waiters (`queue.rs`), so that waiting allocates nothing and a
+//! primitive can be made in a constant.
 //!
 //! - The word and the queue change together under the queue's lock wherever one says something about the other.
-//! - Exactly one wakes each that waits: who popped its node. Where the clock may end a wait too, both go for a claim.
-//! - Nobody is woken, and no user code runs, under a queue's lock. Queue locks do not nest.
-//! - A goroutine that holds such a lock is inside the runtime and not preempted (`lock.rs`).
-//! - A guard of a lock does not leave its goroutine, so that there is a holder whose priority can be raised, one day.
+//! - Exactly one thread wakes each waiter: the one that popped its node. Where the clock may end a wait too, both go
+//!   for a claim.
+//! - No waiter is woken, and no user code runs, under a queue's lock. Queue locks do not nest.
+//! - A goroutine that holds such a lock is inside the runtime and not preempted (`sched/run/lock.rs`).
+//! - A guard of a lock does not leave its goroutine, so that a [`Mutex`] has a holder whose priority can be raised.
 //!
 //! Rejected: a global table of queues by address (parking_lot, Go's semaphores), which saves 28 bytes a lock and
 //! costs a hash and strangers' contention; futexes, because a goroutine must not block its thread; strict hand-over
 //! for the mutex, because then each lock waits for a goroutine to be scheduled.
 
-#[cfg(not(loom))]
 mod barrier;
-#[cfg(not(loom))]
 mod condvar;
+mod group;
 mod mutex;
-#[cfg(not(loom))]
 mod once;
-#[cfg(not(loom))]
 mod pool;
-pub(crate) mod queue;
+mod rate_limiter;
 pub(crate) mod rt;
 mod rwlock;
-#[cfg(not(loom))]
 mod semaphore;
-#[cfg(not(loom))]
+mod single_flight;
 mod wait_group;
+mod with_context;
 
-#[cfg(not(loom))]
-pub use api::*;
-
-#[cfg(not(loom))]
-mod api {
-    pub use super::barrier::{Barrier, BarrierWaitResult};
-    pub use super::condvar::{Condvar, WaitTimeoutResult};
-    pub use super::mutex::{MappedMutexGuard, Mutex, MutexGuard, RawMutex};
-    pub use super::once::{LazyLock, Once, OnceLock, OnceState};
-    pub use super::pool::{Pool, Pooled};
-    pub use super::rwlock::{
-        MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    };
-    pub use super::semaphore::{OwnedPermit, Permit, Semaphore};
-    pub use super::wait_group::{WaitGroup, WaitToken};
-    /// The crate behind [`Mutex`] and [`RwLock`], for its traits and its other guards.
-    pub use lock_api;
-}
+pub use barrier::{Barrier, BarrierWaitResult};
+pub use condvar::{Condvar, WaitTimeoutResult};
+pub use group::Group;
+/// The crate behind [`Mutex`] and [`RwLock`], for its traits and its other guards.
+pub use lock_api;
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard, RawMutex};
+pub use once::{LazyLock, Once, OnceLock, OnceState};
+pub use pool::{Pool, Pooled};
+pub use rate_limiter::{RateLimiter, Reservation};
+pub use rwlock::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+pub use semaphore::{OwnedPermit, Permit, Semaphore};
+pub use single_flight::SingleFlight;
+pub use wait_group::{WaitGroup, WaitToken};

@@ -5,16 +5,16 @@
 //! when they share it because there are more Ps (or threads, or runtimes) than shelves; they try the lock and go on
 //! if it is held.
 //!
-//! Rejected: Go's victim cache, which lets the collector empty pools over two cycles: there is no collector here, so
-//! a shelf has a bound instead, and `clear` for those who know better. A lock-free deque per P, as Go's: the lock
-//! costs the same two atomic instructions when nobody contends.
+//! Rejected: Go's victim cache, which lets the collector empty pools over two cycles: there is no collector here, so a
+//! shelf has a bound instead, and callers that know better have `clear`. A lock-free deque per P, as Go's: the lock
+//! costs the same two atomic instructions when it is not contended.
 
-use crate::current::Running;
-use crate::lock::Lock;
+use crate::sched::run::current::Running;
+use crate::sched::run::lock::Lock;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// TUNED: guess. As many values a shelf keeps if not told otherwise.
+/// Number of values that a shelf keeps unless `with_bound` says otherwise. TUNED: guess.
 const DEFAULT_BOUND: usize = 32;
 
 /// Keeps values for reuse, per P: Go's `sync.Pool`.
@@ -45,7 +45,7 @@ pub struct Pool<T, F = fn() -> T> {
 struct Shelf<T>(Lock<Vec<T>>);
 
 impl<T, F: Fn() -> T> Pool<T, F> {
-    /// A pool whose values are made by `make`.
+    /// Makes a pool whose values are made by `make`.
     ///
     /// ```
     /// let pool = mungo::sync::Pool::new(|| 0u64);
@@ -56,7 +56,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
         Pool::with_bound(DEFAULT_BOUND, make)
     }
 
-    /// A pool that keeps at most `bound` values per P.
+    /// Makes a pool that keeps at most `bound` values per P.
     ///
     /// ```
     /// let none = mungo::sync::Pool::with_bound(0, || 1);
@@ -68,7 +68,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
         Pool { make, bound, shelves: crate::sync::OnceLock::new() }
     }
 
-    /// A value: one that was put back, or a new one.
+    /// Returns a value: one that was put back, or a new one.
     ///
     /// ```
     /// let pool = mungo::sync::Pool::new(String::new);
@@ -80,7 +80,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
         self.try_get().unwrap_or_else(|| (self.make)())
     }
 
-    /// A value that was put back, if there is one at hand.
+    /// Returns a value that was put back, if there is one at hand.
     ///
     /// ```
     /// assert_eq!(mungo::sync::Pool::new(|| 1).try_get(), None);
@@ -104,7 +104,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
     /// ```
     pub fn put(&self, value: T) {
         let shelves = self.shelves.get_or_init(|| {
-            (0..crate::num_cpus().next_power_of_two()).map(|_| Shelf(Lock::new(Vec::new()))).collect()
+            (0..crate::cpus::num_cpus().next_power_of_two()).map(|_| Shelf(Lock::new(Vec::new()))).collect()
         });
         let own = own_shelf(shelves.len());
         let mut shelf = shelves[own].0.lock();
@@ -116,7 +116,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
         }
     }
 
-    /// A value that comes back to the pool when the guard is dropped.
+    /// Returns a value that comes back to the pool when the guard is dropped.
     ///
     /// ```
     /// let pool = mungo::sync::Pool::new(|| 1);
@@ -146,13 +146,13 @@ impl<T, F> Pool<T, F> {
 }
 
 impl<T> Shelf<T> {
-    /// Somebody else's shelf: look, and do not wait.
+    /// Takes a value from this shelf, which is another P's. Returns `None` if its lock is held.
     fn rob(&self) -> Option<T> {
         self.0.try_lock()?.pop()
     }
 }
 
-/// The P's shelf, or the thread's.
+/// Returns the index of the P's shelf, or of the thread's.
 fn own_shelf(shelves: usize) -> usize {
     debug_assert!(shelves.is_power_of_two());
     let id = match Running::enter() {
@@ -181,7 +181,7 @@ impl<T, F> fmt::Debug for Pool<T, F> {
 /// ```
 pub struct Pooled<'a, T, F: Fn() -> T = fn() -> T> {
     pool: &'a Pool<T, F>,
-    /// There until it is dropped.
+    /// The value; `Some` until the guard is dropped.
     value: Option<T>,
 }
 

@@ -1,8 +1,8 @@
 //! A number of permits.
 
-use super::queue::{Node, PoppedList, Queue};
-use crate::lock::{Guard, Lock};
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::run::lock::{Guard, Lock};
+use crate::sched::run::waitq::{Node, PoppedList, Queue};
 use crate::sys::clock;
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// `Semaphore::state`: somebody waits. The permits are the bits above it.
+/// A bit of `Semaphore::state`: there are waiters. The permits are the bits above it.
 const PARKED: usize = 1;
 const ONE: usize = 2;
 
 /// A number of permits, which come back when their guards are dropped.
 ///
-/// **Fairness**: strictly in the order in which they came. While somebody waits nobody overtakes, also one that asks
-/// for less; so one that asks for many is not starved by those that ask for few.
+/// **Fairness**: strictly in the order of arrival. While there are waiters no caller overtakes them, not even one that
+/// asks for fewer permits; so a caller that asks for many is not starved by those that ask for few.
 ///
 /// ```
 /// use mungo::sync::Semaphore;
@@ -42,7 +42,7 @@ const ONE: usize = 2;
 pub struct Semaphore {
     /// `PARKED` and the permits, which change under the queue's lock while `PARKED` is set.
     state: AtomicUsize,
-    /// A node's word is what it asks for.
+    /// The waiters. A node's word is the number of permits it asks for.
     queue: Lock<Queue>,
 }
 
@@ -80,10 +80,10 @@ pub struct OwnedPermit {
 }
 
 impl Semaphore {
-    /// The most permits that there can be.
+    /// The most permits that a semaphore can have.
     pub const MAX_PERMITS: usize = usize::MAX >> 2;
 
-    /// A semaphore with `permits` permits.
+    /// Makes a semaphore with `permits` permits.
     ///
     /// ```
     /// static SLOTS: mungo::sync::Semaphore = mungo::sync::Semaphore::new(4);
@@ -98,7 +98,7 @@ impl Semaphore {
         Semaphore { state: AtomicUsize::new(permits * ONE), queue: Lock::new(Queue::new()) }
     }
 
-    /// How many permits are left.
+    /// Returns how many permits are left.
     ///
     /// ```
     /// let semaphore = mungo::sync::Semaphore::new(3);
@@ -109,7 +109,7 @@ impl Semaphore {
         self.state.load(Relaxed) / ONE
     }
 
-    /// Takes a permit; waits for one.
+    /// Takes a permit; waits until there is one.
     ///
     /// ```
     /// let semaphore = mungo::sync::Semaphore::new(1);
@@ -121,7 +121,7 @@ impl Semaphore {
         self.acquire_many(1)
     }
 
-    /// Takes `n` permits at once; waits until there are so many.
+    /// Takes `n` permits at once; waits until `n` are left.
     ///
     /// ```
     /// let semaphore = mungo::sync::Semaphore::new(3);
@@ -134,7 +134,7 @@ impl Semaphore {
         Permit { semaphore: self, n }
     }
 
-    /// Takes a permit if there is one, and nobody waits for it.
+    /// Takes a permit if one is left and there are no waiters.
     ///
     /// ```
     /// let semaphore = mungo::sync::Semaphore::new(1);
@@ -147,7 +147,7 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Takes `n` permits if there are so many, and nobody waits for them.
+    /// Takes `n` permits if `n` are left and there are no waiters.
     ///
     /// ```
     /// let semaphore = mungo::sync::Semaphore::new(3);
@@ -193,6 +193,19 @@ impl Semaphore {
         OwnedPermit { semaphore: self, n }
     }
 
+    /// Takes `n` permits if they are there, and no other caller waits, and keeps the semaphore alive.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let two = Arc::new(mungo::sync::Semaphore::new(2));
+    /// let both = two.clone().try_acquire_owned(2);
+    /// assert!(both.is_some() && two.clone().try_acquire_owned(1).is_none());
+    /// ```
+    pub fn try_acquire_owned(self: Arc<Self>, n: usize) -> Option<OwnedPermit> {
+        self.try_take(n).then(|| OwnedPermit { semaphore: self, n })
+    }
+
     /// Adds permits.
     ///
     /// ```
@@ -220,25 +233,32 @@ impl Semaphore {
     }
 
     fn take(&self, n: usize, deadline_ns: u64) -> bool {
-        self.try_take(n) || self.take_slow(n, deadline_ns)
+        self.try_take(n) || self.take_slow(n, deadline_ns, &|node| node.wait(WaitReason::Semaphore))
+    }
+
+    /// Takes a permit, unless `wait` ends the wait with `false`.
+    pub(crate) fn acquire_by(&self, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> Option<Permit<'_>> {
+        let taken = self.try_take(1) || self.take_slow(1, deadline_ns, wait);
+        taken.then(|| Permit { semaphore: self, n: 1 })
     }
 
     #[cold]
-    fn take_slow(&self, n: usize, deadline_ns: u64) -> bool {
-        let node = Node::new(deadline_ns);
+    fn take_slow(&self, n: usize, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> bool {
+        let node = Node::new(self, deadline_ns);
         node.word.set(n);
         let mut queue = self.queue.lock();
-        // ORDERING: Acquire: somebody may have given permits just now, without this lock, and we go on with them.
+        // ORDERING: Acquire: permits may have been given just now, without this lock, and the caller goes on with
+        // them.
         self.state.fetch_or(PARKED, Acquire);
         // SAFETY: it leaves this frame when it was woken, or removed below.
         unsafe { queue.push_back(&node) };
         self.serve(queue);
-        if node.wait(WaitReason::Semaphore) {
+        if wait(&node) {
             return true;
         }
         let mut queue = self.queue.lock();
         queue.remove(&node);
-        self.serve(queue); // it may have been in the way of smaller ones
+        self.serve(queue); // its request may have been in the way of smaller ones
         false
     }
 
@@ -246,7 +266,7 @@ impl Semaphore {
         let mut seen = self.state.load(Relaxed);
         while seen & PARKED == 0 {
             assert!(n <= Semaphore::MAX_PERMITS - seen / ONE, "Semaphore: too many permits");
-            // ORDERING: Release what was done with the permits to who gets them.
+            // ORDERING: Release what was done with the permits to the goroutine that gets them.
             match self.state.compare_exchange_weak(seen, seen + n * ONE, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => seen = now,
@@ -258,7 +278,7 @@ impl Semaphore {
     #[cold]
     fn give_slow(&self, n: usize) {
         let queue = self.queue.lock();
-        // Those who wait have taken none of them: the sum is bounded by what was given.
+        // The waiters have taken none of them: the sum is bounded by what was given.
         let room = Semaphore::MAX_PERMITS - self.state.load(Relaxed) / ONE;
         if n <= room {
             // ORDERING: as `give`.
@@ -268,7 +288,7 @@ impl Semaphore {
         assert!(n <= room, "Semaphore: too many permits");
     }
 
-    /// Hands permits to those who wait, in their turn, as far as they go; unlocks.
+    /// Hands permits to the waiters, in their turn, until the first one asks for more than are left; unlocks.
     fn serve(&self, mut queue: Guard<'_, Queue>) {
         let before = self.state.load(Relaxed) / ONE;
         let mut permits = before;
@@ -279,7 +299,7 @@ impl Semaphore {
         }
         self.state.fetch_sub((before - permits) * ONE, Relaxed);
         if queue.is_empty() {
-            // ORDERING: Release, as `give`: those who come now do not take the lock.
+            // ORDERING: Release, as `give`: callers from now on do not take the lock.
             self.state.fetch_and(!PARKED, Release);
         }
         drop(queue);
@@ -298,7 +318,15 @@ impl fmt::Debug for Semaphore {
 }
 
 impl Permit<'_> {
-    /// Keeps the permits for good: the semaphore has that many less.
+    /// Makes it own its semaphore, which is `semaphore`.
+    pub(crate) fn into_owned(self, semaphore: Arc<Semaphore>) -> OwnedPermit {
+        debug_assert!(std::ptr::eq(self.semaphore, &*semaphore));
+        let n = self.n;
+        self.forget();
+        OwnedPermit { semaphore, n }
+    }
+
+    /// Keeps the permits for good: the semaphore has `count()` permits less.
     ///
     /// ```
     /// let semaphore = mungo::sync::Semaphore::new(2);
@@ -309,7 +337,7 @@ impl Permit<'_> {
         self.n = 0;
     }
 
-    /// How many permits these are.
+    /// Returns how many permits these are.
     ///
     /// ```
     /// assert_eq!(mungo::sync::Semaphore::new(5).acquire_many(3).count(), 3);
@@ -337,7 +365,7 @@ impl OwnedPermit {
         self.n = 0;
     }
 
-    /// How many permits these are.
+    /// Returns how many permits these are.
     ///
     /// ```
     /// let semaphore = std::sync::Arc::new(mungo::sync::Semaphore::new(2));

@@ -1,8 +1,9 @@
 //! Waiting for a number of things to be done.
 
-use super::queue::{Node, Queue};
-use crate::lock::Lock;
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::run::lock::Lock;
+use crate::sched::run::park::Waiter;
+use crate::sched::run::waitq::{Node, Queue};
 use crate::spawn::{JoinHandle, go};
 use crate::sys::clock;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub struct WaitGroup {
 
 #[derive(Debug)]
 struct Inner {
-    /// Comes to zero under the queue's lock only.
+    /// Units of work that are left; comes to zero under the queue's lock only.
     count: AtomicUsize,
     queue: Lock<Queue>,
 }
@@ -64,7 +65,7 @@ pub struct WaitToken {
 }
 
 impl WaitGroup {
-    /// Nothing to wait for yet.
+    /// Makes a group with nothing to wait for yet.
     ///
     /// ```
     /// mungo::sync::WaitGroup::new().wait(); // returns at once
@@ -74,7 +75,7 @@ impl WaitGroup {
         WaitGroup::default()
     }
 
-    /// `n` more units of work. To be called before the work starts, not by it.
+    /// Adds `n` units of work. To be called before the work starts, not by it.
     ///
     /// ```
     /// let wg = mungo::sync::WaitGroup::new();
@@ -85,11 +86,14 @@ impl WaitGroup {
     ///     wg.wait();
     /// });
     /// ```
+    ///
+    /// # Panics
+    /// If there would be more than `usize::MAX / 2` units.
     pub fn add(&self, n: usize) {
         self.inner.add(n);
     }
 
-    /// A unit of work is done.
+    /// Takes one unit of work off: it is done.
     ///
     /// ```
     /// let wg = mungo::sync::WaitGroup::new();
@@ -104,7 +108,7 @@ impl WaitGroup {
         self.inner.done();
     }
 
-    /// How many units of work are left.
+    /// Returns how many units of work are left.
     ///
     /// ```
     /// let wg = mungo::sync::WaitGroup::new();
@@ -115,7 +119,7 @@ impl WaitGroup {
         self.inner.count.load(Relaxed)
     }
 
-    /// A unit of work as a value: adds one now, and is done when the token is dropped.
+    /// Adds a unit of work, and returns it as a value: it is done when the token is dropped.
     ///
     /// ```
     /// let wg = mungo::sync::WaitGroup::new();
@@ -158,7 +162,7 @@ impl WaitGroup {
         })
     }
 
-    /// Waits until nothing is left to be done. Any number may wait.
+    /// Waits until nothing is left to be done. Any number of goroutines and threads may wait.
     ///
     /// ```
     /// let wg = mungo::sync::WaitGroup::new();
@@ -168,10 +172,10 @@ impl WaitGroup {
     /// # work.join().unwrap();
     /// ```
     pub fn wait(&self) {
-        self.inner.wait(u64::MAX);
+        self.wait_by(u64::MAX, &in_line);
     }
 
-    /// As [`wait`](Self::wait), for at most `timeout`. `false`: something is left.
+    /// As [`wait`](Self::wait), for at most `timeout`. Returns whether the count came to zero in time.
     ///
     /// ```
     /// let wg = mungo::sync::WaitGroup::new();
@@ -181,19 +185,41 @@ impl WaitGroup {
     /// assert!(wg.wait_timeout(std::time::Duration::from_millis(1)));
     /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        self.inner.wait(clock::after_ns(timeout))
+        self.wait_by(clock::after_ns(timeout), &in_line)
     }
+}
+
+impl WaitGroup {
+    /// Waits, unless `wait` ends the wait with `false`.
+    pub(crate) fn wait_by(&self, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> bool {
+        // SAFETY: an `Arc` of a sized type is one pointer, the one that all handles hold. It is a number here.
+        let on = unsafe { std::mem::transmute_copy::<Arc<Inner>, usize>(&self.inner) };
+        self.inner.wait(on, deadline_ns, wait)
+    }
+}
+
+fn in_line(node: &Node) -> bool {
+    node.wait(WaitReason::WaitGroup)
 }
 
 impl Inner {
     fn add(&self, n: usize) {
-        self.count.fetch_add(n, Relaxed);
+        // Half of what the counter holds: the rest is for threads that add at the same time.
+        const MOST: usize = usize::MAX / 2;
+        let fits = n <= MOST && {
+            let fits = self.count.fetch_add(n, Relaxed) <= MOST - n;
+            if !fits {
+                self.count.fetch_sub(n, Relaxed);
+            }
+            fits
+        };
+        assert!(fits, "WaitGroup: too much to wait for");
     }
 
     fn done(&self) {
         let mut seen = self.count.load(Relaxed);
         while seen > 1 {
-            // ORDERING: Release this unit's work; whoever brings it to zero passes all of it on.
+            // ORDERING: Release this unit's work; the call that brings the count to zero passes all of it on.
             match self.count.compare_exchange_weak(seen, seen - 1, Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => seen = now,
@@ -202,12 +228,12 @@ impl Inner {
         self.done_slow();
     }
 
-    /// Perhaps the last one. The step to zero and the taking of those who wait are one: whoever comes later, after the
-    /// counter rose again, waits for the next zero.
+    /// Takes off what is perhaps the last unit. The step to zero and the taking of the waiters are one: a waiter that
+    /// comes later, after the counter rose again, waits for the next zero.
     #[cold]
     fn done_slow(&self) {
         let mut queue = self.queue.lock();
-        // ORDERING: Acquire the others' work, Release it to those who look at the counter (`wait`).
+        // ORDERING: Acquire the others' work, Release it to callers that look at the counter (`wait`).
         let before =
             self.count.fetch_update(std::sync::atomic::Ordering::AcqRel, Relaxed, |n| n.checked_sub(1));
         let waiting = match before {
@@ -221,12 +247,12 @@ impl Inner {
         }
     }
 
-    fn wait(&self, deadline_ns: u64) -> bool {
+    fn wait(&self, on: usize, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> bool {
         // ORDERING: Acquire the work.
         if self.count.load(Acquire) == 0 {
             return true;
         }
-        let node = Node::new(deadline_ns);
+        let node = Node::of(Waiter::current(), on, deadline_ns);
         let mut queue = self.queue.lock();
         // ORDERING: as above; under the lock, so it cannot come to zero unseen.
         if self.count.load(Acquire) == 0 {
@@ -235,7 +261,7 @@ impl Inner {
         // SAFETY: it leaves this frame when it was woken or removed.
         unsafe { queue.push_back(&node) };
         drop(queue);
-        let woken = node.wait(WaitReason::WaitGroup);
+        let woken = wait(&node);
         if !woken {
             self.queue.lock().remove(&node);
         }

@@ -1,8 +1,9 @@
-//! Which CPUs a thread may run on: for a moment, one of them.
+//! Limits a thread for a moment to one of the CPUs that it may run on.
 //!
 //! The kernel wakes a thread on the CPU where it slept, or on an idle one. If the waker is about to sleep itself, its
-//! own CPU is the one that will be free, and the kernel does not know: it puts the thread behind another that computes,
-//! and finds out after some milliseconds. So the sleeper is allowed that CPU only, and lifts the limit when it wakes.
+//! own CPU is the one that will be free, which the kernel does not know: it puts the thread behind another that
+//! computes, and moves it some milliseconds later. So the sleeper is allowed that CPU only, and lifts the limit when it
+//! wakes.
 //!
 //! Running threads are left alone: a thread or process that one of them starts would inherit the limit.
 
@@ -14,15 +15,16 @@ pub(crate) struct Allowed(libc::cpu_set_t);
 
 static ONLINE: OnceLock<i32> = OnceLock::new();
 
-/// Counts the machine's CPUs, before a signal handler needs to know.
+/// Counts the machine's CPUs, before a signal handler needs the number.
 pub(crate) fn prepare() {
     // SAFETY: no memory involved.
     ONLINE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as i32);
 }
 
-/// Limits a sleeping thread to the CPU `wanted`, or, if that is among the `taken` ones (bit by bit), to another that is
-/// not, should there be one. `None`: it may not run there, may run nowhere else, or the kernel refuses (as for some
-/// real-time threads, or on machines with more CPUs than the set has room for); nothing changed.
+/// Limits a sleeping thread to the CPU `wanted`, or, if that is among the `taken` ones (a bit per CPU), to another that
+/// is not, if one exists. Returns the CPUs that it was allowed before. `None`: it may not run there, may run nowhere
+/// else, or the kernel refuses (as for some real-time threads, or on machines with more CPUs than the set has room
+/// for); nothing changed.
 pub(crate) fn limit(tid: i32, wanted: u32, taken: u128) -> Option<Allowed> {
     let before = Allowed::to(tid)?;
     let other = || (0..u128::BITS).find(|cpu| !is_in(taken, *cpu) && before.has(*cpu));
@@ -38,7 +40,7 @@ pub(crate) fn limit(tid: i32, wanted: u32, taken: u128) -> Option<Allowed> {
     }
 }
 
-/// Whether the CPU is among these, bit by bit. Those beyond the bits are not.
+/// Returns whether the CPU is among these, a bit per CPU. CPUs beyond the bits are not.
 pub(crate) fn is_in(cpus: u128, cpu: u32) -> bool {
     cpu < u128::BITS && cpus & (1 << cpu) != 0
 }
@@ -59,7 +61,7 @@ impl Allowed {
 
     /// Lifts the limit from the calling thread.
     ///
-    /// One that was allowed all CPUs is allowed all, and not those that there are now: if its container gets more, it
+    /// A thread that was allowed all CPUs is allowed all, and not those that exist now: if its container gets more, it
     /// shall have them too.
     pub(crate) fn restore(mut self) {
         // SAFETY: as above.

@@ -2,18 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// A deadline that never comes, of a wait that somebody may claim: such a wait has no timer.
+pub(crate) const UNTIL_CLAIMED: u64 = u64::MAX - 1;
+
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or(0) // it always exists
 }
 
-/// The CPU time that the calling thread has used.
+/// Returns the CPU time, in ns, that the calling thread has used.
 pub(crate) fn own_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0) // it always exists
 }
 
-/// The CPU time that a thread of this process has used. `None`: it has ended.
+/// Returns the CPU time, in ns, that a thread of this process has used. `None`: it has ended.
 pub(crate) fn cpu_ns_of(tid: i32) -> Option<u64> {
     const PER_THREAD_SCHED: libc::clockid_t = 6;
     read((!tid << 3) | PER_THREAD_SCHED)
@@ -27,12 +30,12 @@ fn read(clock: libc::clockid_t) -> Option<u64> {
     ok.then_some(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)
 }
 
-/// The instant `d` from now; saturates at the end of time (`u64::MAX` = never).
+/// Returns the instant `d` from now, in ns; saturates at the end of time (`u64::MAX` = never).
 pub(crate) fn after_ns(d: Duration) -> u64 {
     now_ns().saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The same instant for a deadline that is given as std's type.
+/// Returns the instant, in ns, for a deadline that is given as std's type.
 pub(crate) fn at_ns(deadline: Instant) -> u64 {
     after_ns(deadline.saturating_duration_since(Instant::now()))
 }

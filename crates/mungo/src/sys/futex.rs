@@ -1,4 +1,4 @@
-//! Futex: wait on a 32-bit word, wake who waits. Touches no thread-local, `errno` included.
+//! Futex: waits on a 32-bit word, and wakes its waiters. Touches no thread-local, `errno` included.
 
 use std::sync::atomic::AtomicU32;
 
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 /// May return for no reason; returns `false` only after the deadline passed.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> bool {
     let ts = deadline_ns.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (ns / 1_000_000_000) as _, // musl calls its type deprecated
         tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     });
     let timeout = ts.as_ref().map_or(std::ptr::null(), |ts| ts as *const libc::timespec);
@@ -22,7 +22,7 @@ pub(crate) fn wake(word: &AtomicU32, n: u32) {
     unsafe { futex(word, libc::FUTEX_WAKE, n, std::ptr::null(), 0) };
 }
 
-/// The system call; returns what the kernel returns, errors as negative numbers.
+/// Makes the system call; returns what the kernel returns, errors as negative numbers.
 ///
 /// WHY NOT `libc::syscall`: it writes `errno`, which is that of the goroutine whose thread-locals happen to be loaded.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
@@ -48,8 +48,30 @@ unsafe fn futex(word: &AtomicU32, op: i32, n: u32, timeout: *const libc::timespe
     result
 }
 
-/// The same by way of the C library, whose `errno` the caller finds as it was.
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(miri))))]
+/// Does the same on aarch64.
+#[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
+#[inline]
+unsafe fn futex(word: &AtomicU32, op: i32, n: u32, timeout: *const libc::timespec, bits: u32) -> i64 {
+    let result;
+    // SAFETY: by the caller; the kernel changes x0.
+    unsafe {
+        std::arch::asm!(
+            "svc #0",
+            in("x8") libc::SYS_futex,
+            inlateout("x0") word.as_ptr() => result,
+            in("x1") (op | libc::FUTEX_PRIVATE_FLAG) as i64,
+            in("x2") u64::from(n),
+            in("x3") timeout,
+            in("x4") 0u64,
+            in("x5") u64::from(bits),
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Makes the call through the C library, and leaves the caller's `errno` as it was.
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 unsafe fn futex(word: &AtomicU32, op: i32, n: u32, timeout: *const libc::timespec, bits: u32) -> i64 {
     // SAFETY: by the caller; `errno` is this thread's.
     unsafe {

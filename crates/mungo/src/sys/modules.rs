@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-/// Shows each loaded module, and the headers of its segments. It stays loaded meanwhile.
+/// Passes each loaded module, and the headers of its segments, to `f`. It stays loaded meanwhile.
 pub(crate) fn each<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(mut f: F) {
     unsafe extern "C" fn visit<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(
         info: *mut libc::dl_phdr_info,
@@ -18,4 +18,12 @@ pub(crate) fn each<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(mut f: F)
     }
     // SAFETY: `visit` matches the callback's contract, and the closure outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit::<F>), (&raw mut f).cast()) };
+}
+
+/// Returns a number that changes whenever an object is loaded or unloaded.
+#[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
+pub(crate) fn generation() -> u64 {
+    let mut generation = 0;
+    each(|info, _| generation = info.dlpi_adds + info.dlpi_subs);
+    generation
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
-/// Calls the handler that was there before ours, the way it asked for. `false`: there was none.
+/// Calls the handler that was there before ours, the way it asked for. Returns `false` if there was none.
 pub(crate) fn call_previous(
     previous: &libc::sigaction,
     signal: c_int,
@@ -25,7 +25,74 @@ pub(crate) fn call_previous(
     true
 }
 
-/// The signal's default action: in a handler as soon as it returns, else at once.
+/// The address that a signal of [`send_marked`] carries. No other signal does, because no other code knows the address.
+static MARK: u8 = 0;
+
+/// The beginning of the kernel's `siginfo_t` of a queued signal, on 64-bit machines.
+#[repr(C)]
+struct Queued {
+    signo: c_int,
+    errno: c_int,
+    code: c_int,
+    _padding: c_int,
+    pid: libc::pid_t,
+    uid: libc::uid_t,
+    value: *const u8,
+    _rest: [u64; 12],
+}
+
+/// Sends a signal to a thread of this process, which [`is_marked`] will know as ours. If the kernel refuses the mark,
+/// the signal goes without. If the thread is gone, nothing happens.
+pub(crate) fn send_marked(tid: libc::pid_t, signal: c_int) {
+    const { assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>()) };
+    // SAFETY: no memory involved but the structure, which is what the kernel expects.
+    unsafe {
+        let (pid, uid) = (libc::getpid(), libc::getuid());
+        let code = libc::SI_QUEUE;
+        let info = Queued {
+            signo: signal,
+            errno: 0,
+            code,
+            _padding: 0,
+            pid,
+            uid,
+            value: &raw const MARK,
+            _rest: [0; 12],
+        };
+        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) != 0 {
+            libc::syscall(libc::SYS_tgkill, pid, tid, signal);
+        }
+    }
+}
+
+/// Returns, in a handler, whether the signal is one of [`send_marked`]. A signal from another sender that came while
+/// ours was pending is lost in it, as the kernel does with two of any kind; one of ours may be lost in another
+/// sender's.
+pub(crate) fn is_marked(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: the kernel passes a valid info, and one of this code has a value.
+    unsafe {
+        (*info).si_code == libc::SI_QUEUE && std::ptr::eq((*info).si_value().sival_ptr.cast(), &raw const MARK)
+    }
+}
+
+/// Returns the value that a timer's signals carry so that [`overruns`] knows them.
+#[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
+pub(crate) fn mark() -> libc::sigval {
+    libc::sigval { sival_ptr: (&raw const MARK).cast_mut().cast() }
+}
+
+/// Returns, in a handler, how many more times the timer had gone off when it sent the signal. `None`: it is not from a
+/// timer with our [`mark`].
+#[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
+pub(crate) fn overruns(info: *const libc::siginfo_t) -> Option<u32> {
+    // SAFETY: the kernel passes a valid info. A timer's has the number of overruns where a queued one's has the user.
+    unsafe {
+        let Queued { code, uid, value, .. } = *info.cast::<Queued>();
+        (code == libc::SI_TIMER && std::ptr::eq(value, &raw const MARK)).then_some(uid)
+    }
+}
+
+/// Takes the signal's default action: in a handler as soon as it returns, else at once.
 pub(crate) fn die_of(signal: c_int) {
     // SAFETY: sets the default action, lets the signal in on this thread, and sends it.
     unsafe {

@@ -1,18 +1,18 @@
-//! What the kernel says of the threads of this process.
+//! Reads what the kernel says of the threads of this process.
 
-use std::fs::File;
-use std::io::Read;
+use super::thread::Text;
+use std::fmt::Write;
 
 /// A thread that sleeps in a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sleeping {
-    /// The call, its arguments, and where it is: the same as long as the thread has not gone on.
+    /// The call, its arguments, and its place in the code: the same as long as the thread has not gone on.
     line: String,
     pub(crate) instruction: usize,
     pub(crate) stack_pointer: usize,
 }
 
-/// `None`: it does not sleep, or the kernel does not tell.
+/// Returns the system call that a thread sleeps in. `None`: it does not sleep, or the kernel does not tell.
 pub(crate) fn sleeping(tid: i32) -> Option<Sleeping> {
     parse(std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?)
 }
@@ -24,17 +24,28 @@ fn parse(line: String) -> Option<Sleeping> {
     Some(Sleeping { line, instruction, stack_pointer })
 }
 
-/// The kernel's word: sleeping or waiting for a disk, rather than runnable.
-pub(crate) fn is_asleep(tid: i32) -> bool {
+/// Returns whether a thread sleeps in the kernel or waits for a disk, rather than being runnable. `None`: the kernel
+/// does not tell, for want of a descriptor or of `/proc`. Allocates nothing.
+pub(crate) fn is_asleep(tid: i32) -> Option<bool> {
+    let mut path = Text::<64>::new();
+    write!(path, "/proc/self/task/{tid}/stat\0").ok()?;
     let mut text = [0u8; 128];
-    let path = format!("/proc/self/task/{tid}/stat");
-    let n = File::open(path).and_then(|mut f| f.read(&mut text)).unwrap_or(0);
+    // SAFETY: the path ends with a zero; the kernel writes into `text`.
+    let n = unsafe {
+        let file = libc::open(path.as_bytes().as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return None;
+        }
+        let n = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        libc::close(file);
+        usize::try_from(n).ok()?
+    };
     let text = &text[..n];
     let state = text.iter().rposition(|&c| c == b')').and_then(|at| text.get(at + 2));
-    matches!(state, Some(b'S' | b'D'))
+    state.map(|state| matches!(state, b'S' | b'D'))
 }
 
-/// All threads.
+/// Returns the ids of all threads.
 pub(crate) fn all() -> Vec<i32> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
@@ -58,5 +69,7 @@ mod tests {
         let me = unsafe { libc::gettid() };
         assert!(all().contains(&me));
         assert_eq!(sleeping(i32::MAX), None);
+        assert_eq!(is_asleep(me), Some(false));
+        assert_eq!(is_asleep(i32::MAX), None);
     }
 }

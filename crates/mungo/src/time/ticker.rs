@@ -6,11 +6,11 @@ use crate::sys::clock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A value after each period: Go's `time.Ticker`.
+/// Sends a value after each period: Go's `time.Ticker`.
 ///
-/// Beats are in step with the first one: they do not drift. A beat for which nobody came in time is dropped, when
-/// the next one comes. [`chan::tick`](crate::chan::tick) costs less and cannot be stopped. Dropping the ticker stops
-/// it and disconnects its channel.
+/// Beats are in step with the first one: they do not drift. A beat that was not received in time is dropped, when the
+/// next one comes; [`interval`](super::interval) has other ways. [`chan::tick`](crate::chan::tick) costs less, and it
+/// cannot be stopped. Dropping the ticker stops it and disconnects its channel.
 ///
 /// ```
 /// use mungo::time::Ticker;
@@ -32,7 +32,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// A ticker with its first beat after `period`.
+    /// Makes a ticker with its first beat after `period`.
     ///
     /// ```
     /// let ticker = mungo::time::Ticker::new(std::time::Duration::from_millis(1));
@@ -48,7 +48,7 @@ impl Ticker {
         ticker
     }
 
-    /// Where its beats can be received, one at a time: the time when it beat.
+    /// Returns the receiver of its beats, one at a time: the time when it beat.
     ///
     /// ```
     /// let ticker = mungo::time::Ticker::new(std::time::Duration::from_millis(1));

@@ -53,7 +53,7 @@ where
     let (tx, rx) = bounded(1);
     go(move || {
         let result = catch_unwind(AssertUnwindSafe(f));
-        drop(tx.send(result)); // nobody waits any more: dropped here, where it was made
+        drop(tx.send(result)); // the caller has gone on: dropped here, where it was made
     });
     match rx.recv_timeout(d) {
         Ok(Ok(value)) => Ok(value),

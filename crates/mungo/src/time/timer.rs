@@ -1,8 +1,8 @@
 //! One event in the future, which can be put off or called off.
 
-use super::alarm::{self, Alarm, Alarmed, Here};
 use crate::chan::{Receiver, Sender, bounded};
-use crate::lock::Lock;
+use crate::sched::run::lock::Lock;
+use crate::sched::timers::alarm::{self, Alarm, Alarmed, Here};
 use crate::sys::clock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub struct Timer {
     core: Arc<Core>,
 }
 
-/// What [`Timer`] and [`Ticker`](super::Ticker) have in common.
+/// The part that [`Timer`] and [`Ticker`](super::Ticker) have in common.
 pub(super) struct Core {
     alarm: Alarm,
     state: Lock<State>,
@@ -43,11 +43,11 @@ pub(super) struct Core {
 }
 
 struct State {
-    /// When it is due; `None`: not active.
+    /// The time when it is due, in ns; `None`: not active.
     when_ns: Option<u64>,
-    /// 0: it goes off once.
+    /// Time in ns between two beats; 0: it goes off once.
     period_ns: u64,
-    /// Alarms that went off too late to be called off, and do not count.
+    /// Number of alarms that went off too late to be called off, and do not count.
     stale: u32,
 }
 
@@ -62,7 +62,7 @@ impl Core {
         &self.rx
     }
 
-    /// Makes it as if it had never been active. `true`: it was, or its value had not been taken.
+    /// Makes it as if it had never been active. Returns whether it was, or its value had not been taken.
     fn clear(&self, state: &mut State) -> bool {
         let active = state.when_ns.take().is_some();
         // SAFETY: under the lock; `self` is in an `Arc` that the caller has a share of.
@@ -77,13 +77,13 @@ impl Core {
         self.clear(&mut self.state.lock())
     }
 
-    /// Its owner is gone; receivers may be left.
+    /// Disconnects the channel: its owner is gone; receivers may be left.
     pub(super) fn end(&self) {
         self.stop();
         _ = self.tx.close();
     }
 
-    /// `u64::MAX`: never.
+    /// Sets it to `when_ns`; `u64::MAX`: never. Returns what [`stop`](super::Timer::stop) would.
     pub(super) fn reset(self: &Arc<Core>, when_ns: u64, period_ns: u64) -> bool {
         let mut state = self.state.lock();
         let was_active = self.clear(&mut state);
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Core {
 }
 
 impl Timer {
-    /// A timer that goes off after `d`. With a `d` beyond the end of time: never.
+    /// Makes a timer that goes off after `d`. With a `d` beyond the end of time: never.
     ///
     /// ```
     /// let timer = mungo::time::Timer::new(std::time::Duration::from_millis(1));
@@ -142,7 +142,7 @@ impl Timer {
         timer
     }
 
-    /// A timer that goes off at `when`.
+    /// Makes a timer that goes off at `when`.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -157,7 +157,7 @@ impl Timer {
         timer
     }
 
-    /// Where its value can be received, the time when it went off. Clones of it are as good.
+    /// Returns the receiver of its value, the time when it went off. Clones of it are as good.
     ///
     /// ```
     /// use mungo::chan::select;
@@ -171,8 +171,8 @@ impl Timer {
         self.core.c()
     }
 
-    /// Stops it. `true`: it was active, or its value was not received; then nobody will. `false`: it had stopped or
-    /// its value was received.
+    /// Stops it. Returns `true` if it was active, or its value was not received and never will be; `false` if it had
+    /// stopped or its value was received.
     ///
     /// ```
     /// let timer = mungo::time::Timer::new(std::time::Duration::from_secs(3600));
@@ -202,5 +202,50 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         self.core.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Six beats and a half late: one comes at once, the others not at all.
+    #[test]
+    fn missed_beats_do_not_come_later() {
+        let now_ns = clock::now_ns();
+        let period_ns = now_ns / 8;
+        let core = Core::new(0);
+        core.reset(now_ns - 6 * period_ns - period_ns / 2, period_ns);
+        core.c().recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(core.c().recv_timeout(Duration::from_millis(20)).is_err());
+        let next_ns = core.state.lock().when_ns.unwrap();
+        assert!(next_ns > now_ns && (next_ns - now_ns).abs_diff(period_ns / 2) <= 8, "out of step");
+        core.end();
+    }
+
+    /// An alarm that went off while it was called off does not count, and the next one does.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes too long")]
+    fn an_alarm_that_comes_too_late_is_left_out_once() {
+        let runtime = crate::Runtime::builder().procs(1).build().unwrap();
+        let core = Core::new(0);
+        let set = |after: Duration| {
+            let core = core.clone();
+            runtime.run(move || core.reset(clock::after_ns(after), 0))
+        };
+        assert!(!set(Duration::from_millis(50)));
+        let mut state = core.state.lock();
+        let start = Instant::now();
+        while state.when_ns.is_some() && runtime.shared().all_ps().any(|p| p.timers.len() != 0) {
+            assert!(start.elapsed().as_secs() < 60, "it does not go off");
+            std::thread::yield_now();
+        }
+        // The alarm is on its way, and waits for the lock.
+        core.clear(&mut state);
+        drop(state);
+        set(Duration::from_millis(1));
+        core.c().recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(core.state.lock().stale, 0);
+        core.end();
     }
 }

@@ -6,6 +6,8 @@
 //! as a test of its own in the child, by [`run_test`].
 
 use super::PATIENCE;
+#[allow(unused_imports)] // each test binary uses its own part
+pub(crate) use super::emulator::{cc, is_emulated, program, this};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -81,7 +83,7 @@ pub(crate) fn start(functions: &[(&str, fn())]) {
 
 /// This binary, to run the function `name` of [`children!`].
 pub(crate) fn command(name: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    let mut command = this();
     command.env(NAME, name).env("RUST_BACKTRACE", "0").env_remove("MUNGO_PROCS");
     command
 }

@@ -3,11 +3,29 @@
 #![allow(unused_macros)]
 
 pub(crate) mod child;
+pub(crate) mod emulator;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
+
+/// A file that is removed with this.
+#[derive(Debug)]
+pub(crate) struct TempFile(pub(crate) PathBuf);
+
+impl TempFile {
+    pub(crate) fn new(name: &str) -> TempFile {
+        TempFile(std::env::temp_dir().join(format!("mungo-test-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.0);
+    }
+}
 
 /// After so long a state that has not come will not come. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,6 +38,25 @@ pub(crate) fn wait_until(what: &str, mut state: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
         mungo::sleep(Duration::from_micros(200));
     }
+}
+
+/// Waits until the goroutine of this name waits for something.
+#[track_caller]
+pub(crate) fn wait_until_parked(name: &str) {
+    let options = mungo::debug::DumpOptions::new().stacks(false);
+    wait_until("it is parked", || {
+        let all = options.dump();
+        let mut found = all.goroutines().iter().filter(|g| g.name.as_deref() == Some(name));
+        found.any(|g| matches!(g.state, mungo::debug::State::Waiting(_)))
+    });
+}
+
+/// A goroutine with a name, for [`wait_until_parked`].
+pub(crate) fn go_named<T: Send + 'static>(
+    name: &str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> mungo::JoinHandle<T> {
+    mungo::Builder::new().name(name.to_owned()).spawn(f).expect("a goroutine")
 }
 
 /// A moment to come, for loops that must not call the runtime.
@@ -101,6 +138,24 @@ impl Wake for Wakes {
 pub(crate) fn counting() -> (Arc<Wakes>, Waker) {
     let wakes = Arc::<Wakes>::default();
     (wakes.clone(), wakes.into())
+}
+
+/// Makes a system call fail with ENOSYS from here on, as the filter of a container may.
+pub(crate) fn forbid(call: libc::c_long) {
+    let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the number of the call
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a program that outlives the calls; the process has one thread.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }
 }
 
 /// How often goroutines lost their P because a slice was over.

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // WHY: each test file uses a part of it
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Who does the work.
 #[derive(Clone, Copy, Debug)]
@@ -76,4 +77,30 @@ pub(crate) fn seed() -> u64 {
 /// Less work without optimisation.
 pub(crate) fn scaled(n: usize) -> usize {
     if cfg!(debug_assertions) { n / 10 } else { n }
+}
+
+/// Rounds, from 1 on, of two threads that meet in each. They end early after [`MEETING_TIME`]: two threads that share a
+/// CPU with others need milliseconds for a round instead of microseconds.
+pub(crate) fn meetings(rounds: usize) -> impl Iterator<Item = usize> {
+    let start = Instant::now();
+    (1..=rounds).take_while(move |_| start.elapsed() < MEETING_TIME)
+}
+
+/// See [`meetings`].
+const MEETING_TIME: Duration = Duration::from_secs(10);
+
+/// Told to the other thread when there are no more [`meetings`].
+pub(crate) const NO_MORE: usize = usize::MAX;
+
+/// Quick where both have a CPU, and not in the way where they share one.
+pub(crate) fn spin_until(holds: impl Fn() -> bool) {
+    for spins in 0.. {
+        if holds() {
+            return;
+        }
+        match spins < 1000 {
+            true => std::hint::spin_loop(),
+            false => std::thread::yield_now(),
+        }
+    }
 }

@@ -1,16 +1,46 @@
 //! What the tests of thread-locals and of allocators share.
 #![allow(dead_code)] // each test file uses a part
 
+#[allow(clippy::duplicate_mod)] // some of these have `common` too
+#[path = "../common/emulator.rs"]
+pub(crate) mod emulator;
+
 use std::cell::Cell;
 use std::hint::black_box;
 use std::panic::PanicHookInfo;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
+
+/// For files whose tests are about own thread-locals: ends the process with a message, before the harness starts, where
+/// goroutines have none.
+#[macro_export]
+macro_rules! own_thread_locals_only {
+    () => {
+        #[used]
+        // SAFETY: the C library calls these functions, of this type, before `main`.
+        #[unsafe(link_section = ".init_array")]
+        static SKIP: extern "C" fn() = $crate::tls_support::skip_without_own_thread_locals;
+    };
+}
+
+pub(crate) extern "C" fn skip_without_own_thread_locals() {
+    const HWCAP2_FSGSBASE: u64 = 2;
+    let forced = std::env::var("MUNGO_DEBUG").is_ok_and(|debug| debug.contains("owntls=0"));
+    // SAFETY: no memory involved.
+    let impossible = unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0;
+    // A child of a test has the variable from that test.
+    if (forced || impossible) && std::env::var_os(CHILD).is_none() {
+        println!(
+            "skipped: goroutines have no thread-locals of their own here (MUNGO_DEBUG=owntls=0, or no fsgsbase)"
+        );
+        std::process::exit(0);
+    }
+}
 
 /// Switches to another OS thread that [`migrate`] and [`yield_and_count`] saw.
 pub(crate) static MIGRATIONS: AtomicU64 = AtomicU64::new(0);
@@ -139,7 +169,7 @@ pub(crate) fn in_child(name: &str, env: &[(&str, &str)]) -> Option<Output> {
     if std::env::var(CHILD).is_ok_and(|child| child == name) {
         return None;
     }
-    let output = Command::new(std::env::current_exe().expect("the test's own path"))
+    let output = emulator::this()
         .args(["--exact", name, "--nocapture", "--include-ignored", "--test-threads=1"])
         .env(CHILD, name)
         .envs(env.iter().copied())

@@ -100,7 +100,7 @@ fn heavy_response(sum: u64) -> Vec<u8> {
 
 /// `n` additions that the compiler neither folds nor vectorises.
 #[inline(never)]
-fn additions(n: u64) -> u64 {
+pub(super) fn additions(n: u64) -> u64 {
     let mut sum = 0u64;
     for i in 0..n {
         sum = sum.wrapping_add(i);
@@ -108,4 +108,15 @@ fn additions(n: u64) -> u64 {
         unsafe { std::arch::asm!("/* {0} */", inout(reg) sum, options(nomem, nostack, preserves_flags)) };
     }
     sum
+}
+
+/// Additions in a nanosecond, at the best of seven times.
+pub(super) fn additions_per_ns() -> f64 {
+    const N: u64 = 2_000_000;
+    let once = || {
+        let t = std::time::Instant::now();
+        std::hint::black_box(additions(N));
+        t.elapsed()
+    };
+    N as f64 / (0..7).map(|_| once()).min().expect("seven times").as_nanos() as f64
 }

@@ -1,62 +1,51 @@
-//! The queue of those who wait on one side of a channel, and how one of them becomes the partner.
+//! The queue of waiters on one side of a channel, and how one of them becomes the partner.
 //!
-//! A [`Node`] lies on the frame of the one who waits (or in its [`Select`](super::Select)), so a queue allocates
-//! nothing. Everything here happens under the channel's lock, but two things: an [`Operation`]'s claim, which the
-//! timer and the other channels of a select go for too, and the look at [`is_linked`](Node::is_linked) by a select on
-//! its way out.
+//! A [`Node`] lies on the frame of its waiter (or in its [`Select`](super::Select)), so a queue allocates nothing.
+//! Everything here happens under the channel's lock, but two things: an [`Operation`]'s claim, which the timer and the
+//! other channels of a select go for too, and the look at [`is_linked`](Node::is_linked) by a select on its way out.
 //!
 //! Invariants:
 //! - A node is touched by others only while it is linked, or after they won its operation's claim and before they
 //!   wake it. So its owner may leave when it is neither.
-//! - Whoever wins a claim unlinks the node, does its part, and wakes, once.
-//! - A node whose claim is lost is unlinked by whoever meets it, or by its owner.
-//! - A task's node may leave whenever nobody holds the channel's lock. So its claim is won, its value moved and its
-//!   waker taken under one and the same lock, and nobody keeps a pointer to it.
+//! - The thread that wins a claim unlinks the node, does its part, and wakes, once.
+//! - A node whose claim is lost is unlinked by the thread that meets it, or by its owner.
+//! - A task's node may leave whenever the channel's lock is free. So its claim is won, its value moved and its waker
+//!   taken under one and the same lock, and no other thread keeps a pointer to it.
 //!
 //! Small enough for a model: see `models.rs`.
 
 #[cfg(all(test, loom))]
 mod models;
 
-#[cfg(loom)]
-use loom::sync::atomic::AtomicBool;
-#[cfg(not(loom))]
-use std::sync::atomic::AtomicBool;
-
-#[cfg(not(loom))]
 use super::core::Entered;
-#[cfg(not(loom))]
-use crate::sched::park::Waiter;
-#[cfg(not(loom))]
-use std::mem::ManuallyDrop;
-#[cfg(not(loom))]
-use std::task::Waker;
-
-use crate::sched::claim::{Claim, TIMED_OUT};
+use crate::protocols::claim::{Claim, TIMED_OUT};
+use crate::sched::run::park::Waiter;
+use crate::sys::atomic::AtomicBool;
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::task::Waker;
 
-/// One blocking call: who waits, and who has ended its wait.
+/// One blocking call: its waiter, and the claim that says how its wait was ended.
 pub(crate) struct Operation {
     pub(super) claim: Claim,
     pub(super) kind: Kind,
-    #[cfg(not(loom))]
     pub(super) waiter: Waiter,
 }
 
-/// Who goes for the claim of an operation.
+/// Says which threads go for the claim of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Several queues, or a timer.
     Contested,
     /// One queue, whose lock guards it.
     Exclusive,
-    /// As `Exclusive`, by a task, whose future may be dropped while nobody holds the lock.
+    /// As `Exclusive`, by a task, whose future may be dropped while the lock is free.
     Task,
 }
 
-/// What a partner says when it ends a wait.
+/// Says, by a partner, how a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Ending {
@@ -68,14 +57,14 @@ pub(crate) enum Ending {
     Retry = 2,
 }
 
-/// How a wait ended, and in which case of the operation.
+/// Says how a wait ended, and in which case of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ended(usize, Ending),
     TimedOut,
 }
 
-/// The codes of a claim below this are `sched::claim`'s own.
+/// The first code of a claim that is not `sched::claim`'s own.
 const FIRST_CODE: usize = 4;
 
 fn code(case: usize, ending: Ending) -> usize {
@@ -97,7 +86,7 @@ impl Outcome {
 }
 
 impl Operation {
-    /// How the wait ended. To be asked after the wake-up.
+    /// Returns how the wait ended. To be asked after the wake-up.
     pub(super) fn outcome(&self) -> Outcome {
         Outcome::from_code(self.claim.winner().expect("woken, so somebody won"))
     }
@@ -107,7 +96,7 @@ impl Operation {
 pub(crate) struct Node {
     prev: Cell<*const Node>,
     next: Cell<*const Node>,
-    /// Written under the channel's lock.
+    /// Whether it is in a queue. Written under the channel's lock.
     linked: AtomicBool,
     op: Cell<*const Operation>,
     case: Cell<usize>,
@@ -115,7 +104,7 @@ pub(crate) struct Node {
     slot: Cell<*mut ()>,
     /// The receiver that waits for the value of this sender without one. Written by the receiver that won the claim.
     partner: Cell<*const Node>,
-    /// It lies in the queue of those to whom a value was promised. Tasks only; under the channel's lock.
+    /// Whether it lies in the queue of tasks that were promised a value. Tasks only; under the channel's lock.
     pub(super) engaged: Cell<bool>,
 }
 
@@ -124,7 +113,7 @@ impl Node {
         Node::armed(null(), 0, null_mut())
     }
 
-    /// One that is ready for one wait of `op`.
+    /// Makes a node that is ready for one wait of `op`.
     #[inline]
     pub(super) fn armed(op: *const Operation, case: usize, slot: *mut ()) -> Node {
         Node {
@@ -139,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Makes it ready for one wait of `op`. By its owner, while nobody knows it.
+    /// Makes it ready for one wait of `op`. By its owner, while no other thread knows it.
     pub(super) fn arm(&self, op: &Operation, case: usize, slot: *mut ()) {
         self.op.set(op);
         self.case.set(case);
@@ -151,7 +140,7 @@ impl Node {
         self.slot.get()
     }
 
-    /// By a receiver that won this sender's claim, before it wakes it.
+    /// Sets the partner. By a receiver that won this sender's claim, before it wakes it.
     pub(super) fn set_partner(&self, receiver: &Node) {
         self.partner.set(receiver);
     }
@@ -160,9 +149,9 @@ impl Node {
         NonNull::new(self.partner.get().cast_mut())
     }
 
-    /// `false`: nobody else will touch it any more.
+    /// Returns whether it is in a queue. `false`: no other thread will touch it any more.
     pub(super) fn is_linked(&self) -> bool {
-        // ORDERING: Acquire pairs with `unlink`: whoever took it out is done with it.
+        // ORDERING: Acquire pairs with `unlink`: the thread that took it out is done with it.
         self.linked.load(Acquire)
     }
 
@@ -171,7 +160,7 @@ impl Node {
         unsafe { &*self.op.get() }
     }
 
-    /// Goes for the claim. `true`: the caller ends this wait, and must wake it.
+    /// Goes for the claim. Returns `true` if the caller ends this wait, and must wake it.
     #[inline]
     fn try_claim(&self, ending: Ending) -> bool {
         let op = self.op();
@@ -182,13 +171,12 @@ impl Node {
         op.claim.take(code(self.case.get(), ending))
     }
 
-    /// By the one who won the claim, or whose partner this is: says how it ends.
+    /// Notes how the wait ends. By the thread that won the claim, or whose partner this is.
     pub(super) fn settle(&self, ending: Ending) {
         self.op().claim.settle(code(self.case.get(), ending));
     }
 
-    /// Of a task that waits, by the one who won its claim.
-    #[cfg(not(loom))]
+    /// Takes the waker of a task that waits. By the thread that won its claim.
     #[cold]
     fn take_waker(&self) -> Waker {
         match &self.op().waiter {
@@ -201,7 +189,6 @@ impl Node {
     ///
     /// # Safety
     /// The caller won the claim, and has not woken it yet.
-    #[cfg(not(loom))]
     #[inline(always)]
     pub(super) unsafe fn wake(this: NonNull<Node>, waker: &Entered) {
         // SAFETY: alive until woken.
@@ -211,7 +198,7 @@ impl Node {
     }
 }
 
-/// Those who wait, first come first served. Under the channel's lock.
+/// The waiters of one side, first come first served. Under the channel's lock.
 pub(crate) struct Queue {
     head: *const Node,
     tail: *const Node,
@@ -230,7 +217,7 @@ impl Queue {
         self.head.is_null()
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let mut n = 0;
@@ -271,23 +258,23 @@ impl Queue {
                 None => self.tail = prev,
             }
         }
-        // ORDERING: Release: we are done with it. See `is_linked`.
+        // ORDERING: Release: this thread is done with it. See `is_linked`.
         node.linked.store(false, Release);
     }
 
-    /// By its owner: takes it out, wherever it is; it may be out already.
+    /// Takes the node out, by its owner, wherever it is; it may be out already.
     pub(super) fn remove(&mut self, node: &Node) {
         if node.linked.load(Relaxed) {
             self.unlink(node);
         }
     }
 
-    /// Takes out the first whose claim can be won. The caller must wake it.
+    /// Takes out the first waiter whose claim can be won. The caller must wake it.
     #[inline]
     pub(super) fn claim_first(&mut self, ending: Ending) -> Option<NonNull<Node>> {
         loop {
-            // SAFETY: linked nodes are alive, and this one stays so if we win; if not, we touch it only until it is
-            // unlinked.
+            // SAFETY: linked nodes are alive, and this one stays so if the claim is won; if not, it is touched only
+            // until it is unlinked.
             let node = unsafe { self.head.as_ref() }?;
             let won = node.try_claim(ending);
             self.unlink(node);
@@ -298,7 +285,6 @@ impl Queue {
     }
 
     /// As [`claim_first`](Self::claim_first), but a task is not claimed: it is `Err`, and still in the queue.
-    #[cfg(not(loom))]
     pub(super) fn claim_first_but_task(
         &mut self,
         ending: Ending,
@@ -317,7 +303,7 @@ impl Queue {
         }
     }
 
-    /// Takes out all, and adds those whose claim was won to `wakes`.
+    /// Takes out all waiters, and adds those whose claim was won to `wakes`.
     pub(super) fn claim_all(&mut self, ending: Ending, mut wakes: WakeList) -> WakeList {
         while let Some(node) = self.claim_first(ending) {
             wakes.push(node);
@@ -325,7 +311,7 @@ impl Queue {
         wakes
     }
 
-    /// Drops those at the front whose wait was ended by somebody else, so that "not empty" means "somebody waits".
+    /// Drops nodes at the front whose wait has ended already, so that "not empty" means "there is a waiter".
     pub(super) fn drop_stale(&mut self) {
         // SAFETY: linked nodes are alive.
         while let Some(node) = unsafe { self.head.as_ref() } {
@@ -346,14 +332,12 @@ pub(crate) struct WakeList {
 }
 
 /// The waker of a task, in a box, and the next in the list.
-#[cfg(not(loom))]
 struct TaskLink {
     waker: Waker,
     next: *const Node,
 }
 
 /// The lowest bit of an address in a [`WakeList`]: it is a [`TaskLink`]'s.
-#[cfg(not(loom))]
 const TASK: usize = 1;
 
 impl WakeList {
@@ -362,18 +346,16 @@ impl WakeList {
         WakeList { first: null() }
     }
 
-    #[cfg(not(loom))]
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_null()
     }
 
-    /// Under the lock under which the claim was won.
+    /// Adds a node, under the lock under which its claim was won.
     #[inline]
     pub(super) fn push(&mut self, node: NonNull<Node>) {
-        // SAFETY: claimed and not woken, so alive, and ours.
+        // SAFETY: claimed and not woken, so alive, and the caller's.
         let this = unsafe { node.as_ref() };
-        #[cfg(not(loom))]
         if this.op().kind == Kind::Task {
             self.first = WakeList::with_task(this.take_waker(), self.first);
             return;
@@ -382,18 +364,16 @@ impl WakeList {
         self.first = node.as_ptr();
     }
 
-    /// The list with one more task in front of `next`.
-    #[cfg(not(loom))]
+    /// Returns the list with one more task in front of `next`.
     #[cold]
     fn with_task(waker: Waker, next: *const Node) -> *const Node {
         let link = Box::into_raw(Box::new(TaskLink { waker, next }));
         link.cast::<Node>().cast_const().map_addr(|at| at | TASK)
     }
 
-    /// One that is a goroutine or a thread, if it is the first.
+    /// Takes the first one, if it is a goroutine or a thread.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<NonNull<Node>> {
-        #[cfg(not(loom))]
         if self.first.addr() & TASK != 0 {
             return None;
         }
@@ -403,8 +383,7 @@ impl WakeList {
         Some(node)
     }
 
-    /// One that is a task, if it is the first.
-    #[cfg(not(loom))]
+    /// Takes the first one, if it is a task.
     #[cold]
     fn pop_task(&mut self) -> Option<Waker> {
         if self.first.addr() & TASK == 0 {
@@ -418,7 +397,6 @@ impl WakeList {
     }
 
     /// Takes over what `other` holds.
-    #[cfg(not(loom))]
     pub(super) fn append(&mut self, mut other: WakeList) {
         while !other.is_empty() {
             while let Some(node) = other.pop() {
@@ -430,11 +408,10 @@ impl WakeList {
         }
     }
 
-    #[cfg(not(loom))]
     #[inline(never)]
     pub(super) fn wake_all(mut self, waker: ManuallyDrop<Entered>) {
         while let Some(node) = self.pop() {
-            // SAFETY: won by whoever put it here, and popped once.
+            // SAFETY: won by the thread that put it here, and popped once.
             unsafe { Node::wake(node, &waker) };
         }
         if !self.is_empty() {
@@ -442,8 +419,7 @@ impl WakeList {
         }
     }
 
-    /// The first is a task.
-    #[cfg(not(loom))]
+    /// Wakes the rest of the list, whose first one is a task.
     #[cold]
     fn wake_rest(mut self, waker: &Entered) {
         let mut tasks = Vec::new();

@@ -10,7 +10,8 @@ struct Model {
     channels: [Mutex<Queue>; 2],
     nodes: [Node; 2],
     op: Operation,
-    /// Stands for the frame of the one who waits: whoever looks at its nodes reads it, and it writes it when it leaves.
+    /// Stands for the frame of the waiter: threads that look at its nodes read it, and the waiter writes it at its
+    /// end.
     frame: UnsafeCell<()>,
     /// What the winner gives.
     value: UnsafeCell<usize>,
@@ -26,7 +27,7 @@ impl Model {
         let model = Arc::new(Model {
             channels: [(); 2].map(|()| Mutex::new(Queue::new())),
             nodes: [(); 2].map(|()| Node::new()),
-            op: Operation { claim: Claim::new(), kind: Kind::Contested },
+            op: Operation { claim: Claim::new(), kind: Kind::Contested, waiter: Waiter::current() },
             frame: UnsafeCell::new(()),
             value: UnsafeCell::new(0),
         });
@@ -38,7 +39,7 @@ impl Model {
         model
     }
 
-    /// A partner on channel `i`: `true` if it won and woke the select.
+    /// Runs a partner on channel `i`. Returns whether it won and woke the select.
     fn partner(&self, i: usize) -> bool {
         let mut queue = self.channels[i].lock().unwrap();
         let looked = !queue.is_empty();
@@ -48,7 +49,7 @@ impl Model {
         let won = queue.claim_first(Ending::Done).is_some();
         drop(queue);
         if won {
-            // SAFETY: the winner is alone with the waiting one, who reads it after the wake-up.
+            // SAFETY: the winner is alone with the waiter, which reads it after the wake-up.
             self.value.with_mut(|v| unsafe { *v = i + 1 });
         }
         won
@@ -83,7 +84,7 @@ fn loom_one_partner_wins() {
     });
 }
 
-/// The select leaves while a late partner still looks at its node: nobody touches the frame afterwards.
+/// The select leaves while a late partner still looks at its node: no thread touches the frame afterwards.
 #[test]
 fn loom_losers_let_go_before_the_frame_ends() {
     loom::model(|| {
@@ -161,7 +162,11 @@ fn loom_two_selects_meet() {
         let two = Arc::new(Two {
             locked: Mutex::new([(); 4].map(|()| Queue::new())),
             nodes: [(); 2].map(|()| [(); 4].map(|()| Node::new())),
-            ops: [(); 2].map(|()| Operation { claim: Claim::new(), kind: Kind::Contested }),
+            ops: [(); 2].map(|()| Operation {
+                claim: Claim::new(),
+                kind: Kind::Contested,
+                waiter: Waiter::current(),
+            }),
         });
         let other = {
             let two = two.clone();

@@ -11,7 +11,7 @@ use std::fmt;
 pub(crate) struct Case<'a> {
     pub(super) kind: Kind<'a>,
     pub(super) node: Node,
-    /// Where a received value goes.
+    /// The place for a received value.
     pub(super) slot: *mut (),
     pub(super) taken: Cell<Taken>,
     /// Scratch of the engine: the index of the case that comes n-th by address, if this one is the n-th.
@@ -24,7 +24,7 @@ pub(super) enum Kind<'a> {
     Recv(&'a dyn Port),
 }
 
-/// What the chosen case got.
+/// The result of the chosen case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Nothing,
@@ -45,12 +45,12 @@ impl<'a> Case<'a> {
         Case::new(Kind::Send(&sender.chan().core), std::ptr::null_mut())
     }
 
-    /// `slot` must have room for a `T` when the engine runs.
+    /// Makes a receive case. `slot` must have room for a `T` when the engine runs.
     pub(super) fn recv<T>(receiver: &'a Receiver<T>, slot: *mut ()) -> Case<'a> {
         Case::new(Kind::Recv(receiver), slot)
     }
 
-    /// What tells it from other cases: a receiver's slot, a sender's channel.
+    /// Returns the address that tells it from other cases: a receiver's slot, a sender's channel.
     pub(super) fn place(&self) -> *const () {
         match self.kind {
             Kind::Send(core) => std::ptr::from_ref(core).cast(),
@@ -62,7 +62,7 @@ impl<'a> Case<'a> {
         matches!(self.kind, Kind::Send(_))
     }
 
-    /// The same operation, for another select.
+    /// Returns the same operation, for another select.
     pub(super) fn again(&self) -> Case<'a> {
         Case::new(self.kind, self.slot)
     }

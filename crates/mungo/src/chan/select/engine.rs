@@ -6,22 +6,22 @@
 //!    partner that takes it has chosen the case, the timer that takes it has chosen none.
 //! 4. *Leave*: take the nodes that are still linked out of their queues.
 //!
-//! Why all locks at once: while the select looks for a partner, nobody can find the select itself. If it were in some
-//! queues already, two selects that meet would each have to win two claims, its own and the other's, and whoever wins
-//! its own and then loses the other's has hidden itself from those who came by meanwhile.
+//! Why all locks at once: while the select looks for a partner, no other thread can find the select itself. If it were
+//! in some queues already, two selects that meet would each have to win two claims, its own and the other's, and one
+//! that wins its own and then loses the other's has hidden itself from partners that came by meanwhile.
 
 use super::case::{Case, Kind, Taken};
 use super::locks::{self, Locks};
 use crate::chan::core::{CAN_RECV, CAN_SEND, Core, Entered, Limit, Locked, Reservation, State, Step};
 use crate::chan::queue::{Ending, Operation, Outcome, Queue};
 use crate::chan::timer;
-use crate::chan::waits::Waits;
-use crate::sched::reason::WaitReason;
+use crate::chan::waits;
+use crate::reason::WaitReason;
 use crate::sys::clock;
 use std::cell::Cell;
 use std::time::Instant;
 
-/// What is wanted of the chosen case.
+/// Says what is wanted of the chosen case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     /// To take part in it: a value, or the right to send one.
@@ -30,7 +30,7 @@ pub(super) enum Goal {
     Watch,
 }
 
-/// Chooses one of `cases`. `None` as the limit: does not block. Returns its index; what it got is in the case.
+/// Chooses one of `cases` and returns its index; what it got is in the case. `None` as the limit: does not block.
 pub(super) fn run(cases: &[Case<'_>], goal: Goal, biased: bool, limit: Option<Limit>) -> Option<usize> {
     // First without locks: most selects end here.
     if let Some(chosen) = pick(cases, biased, Case::looks_ready) {
@@ -65,7 +65,8 @@ fn run_locked(cases: &[Case<'_>], goal: Goal, biased: bool, limit: Option<Limit>
             }
         }
         drop(locks);
-        let outcome = op.wait(entered, WaitReason::Select, &Waits::Select(cases), until_ns);
+        let several = waits::of_cases(&cases);
+        let outcome = op.wait(entered, WaitReason::Select.on(std::ptr::from_ref(&several).addr()), until_ns);
         leave(cases, goal);
         match outcome {
             Outcome::TimedOut => {}
@@ -79,7 +80,7 @@ fn run_locked(cases: &[Case<'_>], goal: Goal, biased: bool, limit: Option<Limit>
     }
 }
 
-/// What the look under all locks found.
+/// Says what the look under all locks found.
 enum Found {
     Ready(usize),
     /// A sender that has to make its value first: the operation waits for it.
@@ -98,7 +99,7 @@ fn look(locks: &mut Locks<'_, '_>, goal: Goal, biased: bool, op: &Operation) -> 
         }
     }
     loop {
-        // Not by the signs that were published: those whose wait was over have been taken out since.
+        // Not by the signs that were published: nodes whose wait was over have been taken out since.
         let chosen = pick(cases, biased, |case| match case.core() {
             Some(core) => locks.with(core, |locked| locked.signs()) & case.sign() != 0,
             None => case.looks_ready(),
@@ -107,7 +108,7 @@ fn look(locks: &mut Locks<'_, '_>, goal: Goal, biased: bool, op: &Operation) -> 
         if goal == Goal::Watch {
             return Found::Ready(chosen);
         }
-        // Each failure takes somebody out of a queue whose wait was over, so this ends.
+        // Each failure takes a node out of a queue whose wait was over, so this ends.
         let case = &cases[chosen];
         let step = match case.core() {
             Some(core) => locks.with(core, |locked| try_locked(case, locked)),
@@ -118,7 +119,7 @@ fn look(locks: &mut Locks<'_, '_>, goal: Goal, biased: bool, op: &Operation) -> 
             Step::Blocked => {}
             Step::Promised(sender) => {
                 case.node.arm(op, chosen, case.slot);
-                // SAFETY: we won it and have not woken it.
+                // SAFETY: this select won it and has not woken it.
                 unsafe { sender.as_ref() }.set_partner(&case.node);
                 locks.wakes.push(sender);
                 return Found::Promised;
@@ -127,7 +128,7 @@ fn look(locks: &mut Locks<'_, '_>, goal: Goal, biased: bool, op: &Operation) -> 
     }
 }
 
-/// Tries one case, under its own channel's lock only.
+/// Tries one case, under its own channel's lock only. Returns whether it went on.
 fn attempt(case: &Case<'_>) -> bool {
     let Some(core) = case.core() else { return take_due(case) == Step::Done };
     let entered = Entered::now();
@@ -155,7 +156,7 @@ fn try_locked(case: &Case<'_>, locked: &mut Locked<'_>) -> Step {
             }
         },
         Kind::Recv(port) => {
-            // SAFETY: the slot is made for this port by whoever made the case; `locked` is its core's.
+            // SAFETY: the slot was made for this port with the case; `locked` is its core's.
             let step = unsafe { port.take_locked(locked, case.slot) };
             match step {
                 Step::Done => case.taken.set(Taken::Value),
@@ -167,10 +168,10 @@ fn try_locked(case: &Case<'_>, locked: &mut Locked<'_>) -> Step {
     }
 }
 
-/// The same for a timer.
+/// As [`try_locked`], for a timer.
 fn take_due(case: &Case<'_>) -> Step {
     let Kind::Recv(port) = &case.kind else { return Step::Blocked };
-    // SAFETY: the slot is made for this port by whoever made the case.
+    // SAFETY: the slot was made for this port with the case.
     if !unsafe { port.take_due(case.slot) } {
         return Step::Blocked;
     }
@@ -178,14 +179,14 @@ fn take_due(case: &Case<'_>) -> Step {
     Step::Done
 }
 
-/// Notes what a case got by being chosen by its partner. `false`: nothing, after all.
+/// Notes what a case got that its partner chose. Returns `false` if that is nothing, after all.
 fn note(case: &Case<'_>, ending: Ending) -> bool {
     case.taken.set(match (&case.kind, ending) {
         (_, Ending::Retry) => return false,
         (Kind::Recv(_), Ending::Done) => Taken::Value,
         (Kind::Recv(_), Ending::Closed) => Taken::Closed,
         (Kind::Send(_), Ending::Closed) => Taken::Reserved(Reservation::Closed),
-        // A receiver that wants the value from hand to hand left its address; the others left a place.
+        // A receiver that wants the value from hand to hand left its address; any other one left a place.
         (Kind::Send(_), Ending::Done) => {
             Taken::Reserved(case.node.partner().map_or(Reservation::Place, Reservation::Partner))
         }
@@ -195,7 +196,7 @@ fn note(case: &Case<'_>, ending: Ending) -> bool {
 
 // ---- choosing ----
 
-/// One of those that are `ready`, each with the same chance; the first one if the choice is biased.
+/// Returns one of the cases that are `ready`, each with the same chance; the first one if the choice is biased.
 fn pick<'a>(cases: &[Case<'a>], biased: bool, mut ready: impl FnMut(&Case<'a>) -> bool) -> Option<usize> {
     let mut chosen = None;
     let mut seen = 0;
@@ -214,12 +215,12 @@ fn pick<'a>(cases: &[Case<'a>], biased: bool, mut ready: impl FnMut(&Case<'a>) -
     chosen
 }
 
-/// A random number below `n`.
+/// Returns a random number below `n`.
 pub(super) fn below(n: u32) -> u32 {
     ((u64::from(random()) * u64::from(n)) >> 32) as u32
 }
 
-/// xorshift. Not inlined: a goroutine with shared thread-locals must not keep their address.
+/// Returns a random number (xorshift). Not inlined: a goroutine with shared thread-locals must not keep their address.
 #[inline(never)]
 fn random() -> u32 {
     thread_local! {
@@ -238,7 +239,7 @@ fn random() -> u32 {
     })
 }
 
-/// Whether there was a moment at which no case was ready, although they were looked at one after the other: a
+/// Returns whether there was a moment at which no case was ready, although they were looked at one after the other: a
 /// second look must find the same number of changes everywhere.
 fn nothing_was_ready(cases: &[Case<'_>]) -> bool {
     if let [_] = cases {
@@ -267,7 +268,7 @@ impl Case<'_> {
         }
     }
 
-    /// Where it waits.
+    /// Returns the queue that the case waits in.
     fn queue<'s>(&self, goal: Goal, state: &'s mut State) -> &'s mut Queue {
         match (&self.kind, goal) {
             (Kind::Send(_), Goal::Take) => &mut state.senders,
@@ -292,14 +293,14 @@ impl Case<'_> {
     }
 }
 
-/// The earliest time at which one of the timers has a value.
+/// Returns the earliest time, in ns, at which one of the timers has a value.
 fn first_due_ns(cases: &[Case<'_>]) -> u64 {
     cases.iter().filter_map(Case::due).min().map_or(u64::MAX, clock::at_ns)
 }
 
 // ---- queues ----
 
-/// Makes the operation known everywhere.
+/// Puts the operation into the queues of all its cases.
 fn enqueue_all(locks: &mut Locks<'_, '_>, goal: Goal, op: &Operation) {
     for (i, case) in locks.in_line() {
         let Some(core) = case.core() else { continue };
@@ -313,7 +314,7 @@ fn enqueue_all(locks: &mut Locks<'_, '_>, goal: Goal, op: &Operation) {
     }
 }
 
-/// Takes the losers out of their queues. Afterwards nobody knows this select.
+/// Takes the losers out of their queues. Afterwards no other thread knows this select.
 fn leave(cases: &[Case<'_>], goal: Goal) {
     for case in cases {
         if let Some(core) = case.core()

@@ -6,19 +6,19 @@ use crate::chan::core::{Core, Entered, Locked};
 use crate::chan::queue::WakeList;
 use std::mem::ManuallyDrop;
 
-/// Above this a plain sort is faster. TUNED: guess.
+/// Number of cases above which a plain sort is faster. TUNED: guess.
 const FEW: usize = 32;
 
 /// The locks of all channels of a select, each held once.
 pub(super) struct Locks<'c, 'a> {
     cases: &'c [Case<'a>],
     entered: &'c Entered,
-    /// Whom we took out of queues; woken after the unlock.
+    /// Waiters that were taken out of queues; woken after the unlock.
     pub(super) wakes: WakeList,
 }
 
 impl<'c, 'a> Locks<'c, 'a> {
-    /// The cases were [ordered](order).
+    /// Locks all channels of the cases, which were [ordered](order).
     pub(super) fn lock(cases: &'c [Case<'a>], entered: &'c Entered) -> Locks<'c, 'a> {
         for core in cores(cases) {
             let none = core.lock(entered).leak();
@@ -27,7 +27,7 @@ impl<'c, 'a> Locks<'c, 'a> {
         Locks { cases, entered, wakes: WakeList::new() }
     }
 
-    /// Uses one of them.
+    /// Calls `f` with one of the locks.
     pub(super) fn with<R>(&mut self, core: &Core, f: impl FnOnce(&mut Locked<'_>) -> R) -> R {
         // SAFETY: held since `lock`, and `&mut self` says that no other proof is in use. Not dropped, should `f` panic:
         // the lock is given up with all others.
@@ -41,7 +41,7 @@ impl<'c, 'a> Locks<'c, 'a> {
         self.cases
     }
 
-    /// The cases in the order in which they get in line, with their indices.
+    /// Iterates over the cases in the order in which they get in line, with their indices.
     pub(super) fn in_line(&self) -> impl Iterator<Item = (usize, &'c Case<'a>)> + use<'c, 'a> {
         let cases = self.cases;
         cases.iter().map(move |case| case.nth.get()).map(move |i| (i, &cases[i]))
@@ -49,7 +49,7 @@ impl<'c, 'a> Locks<'c, 'a> {
 }
 
 impl Drop for Locks<'_, '_> {
-    /// Lets everybody in again, and wakes whom we took out of queues, and those who watched.
+    /// Unlocks all channels, and wakes the waiters that were taken out of queues, and the watchers.
     fn drop(&mut self) {
         for core in cores(self.cases) {
             // SAFETY: held since `lock`, and no other proof is in use.
@@ -63,12 +63,12 @@ fn address(case: &Case<'_>) -> usize {
     case.core().map_or(0, |core| std::ptr::from_ref(core) as usize)
 }
 
-/// The n-th case by address, if they were [ordered](order).
+/// Returns the n-th case by address, if they were [ordered](order).
 fn nth<'c, 'a>(cases: &'c [Case<'a>], n: usize) -> &'c Case<'a> {
     &cases[cases[n].nth.get()]
 }
 
-/// Each channel once, in the order of addresses; timers, which have no lock, left out.
+/// Iterates over the channels, each once, in the order of addresses; timers, which have no lock, left out.
 fn cores<'c>(cases: &'c [Case<'_>]) -> impl Iterator<Item = &'c Core> {
     let mut last = 0;
     (0..cases.len()).filter_map(move |n| {

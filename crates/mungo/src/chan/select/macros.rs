@@ -7,7 +7,7 @@
 /// - `send(sender, value) -> result => body` is chosen when there is a place or a receiver, or the channel is
 ///   disconnected; `result` is a [`Result<(), SendError<T>>`](crate::chan::SendError). The value is made only now.
 /// - `default => body` is chosen when no other arm can go on.
-/// - `default(timeout) => body` is chosen when no other arm could go on for so long, a
+/// - `default(timeout) => body` is chosen when no other arm could go on for `timeout`, a
 ///   [`Duration`](std::time::Duration).
 ///
 /// Of several arms that can go on one is chosen at random, each with the same chance. Channels may occur several

@@ -53,16 +53,16 @@ pub struct Select<'a> {
     biased: bool,
 }
 
-/// What a [`Select`] remembers of an operation's type.
+/// The part of an operation's type that a [`Select`] remembers.
 #[derive(Clone, Copy)]
 struct Handle {
-    /// What the user calls it.
+    /// The number that the user knows it by.
     index: usize,
     /// The sender or receiver, to see that the operation is completed with the right one.
     address: *const (),
-    /// Of a value to receive.
+    /// The layout of a value to receive.
     layout: Layout,
-    /// How to give a reservation back; senders only.
+    /// A function that gives a reservation back; senders only.
     cancel: Option<unsafe fn(*const (), Reservation)>,
 }
 
@@ -82,7 +82,7 @@ unsafe fn cancel<T>(sender: *const (), reservation: Reservation) {
 }
 
 impl<'a> Select<'a> {
-    /// A list without operations.
+    /// Makes a list without operations.
     ///
     /// ```
     /// let mut select = mungo::chan::Select::new();
@@ -92,7 +92,7 @@ impl<'a> Select<'a> {
         Select { cases: Vec::new(), handles: Vec::new(), next_index: 0, biased: false }
     }
 
-    /// The same, but of several operations that can go on the one that was added first is chosen.
+    /// Makes a list that, of several operations that can go on, chooses the one that was added first.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -123,7 +123,7 @@ impl<'a> Select<'a> {
         index
     }
 
-    /// Adds a send operation. Returns its index; they count up from 0.
+    /// Adds a send operation. Returns its index; indices count up from 0.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -138,7 +138,7 @@ impl<'a> Select<'a> {
         self.add(Case::send(sender), std::ptr::from_ref(sender).cast(), Layout::new::<()>(), Some(cancel::<T>))
     }
 
-    /// Adds a receive operation. Returns its index; they count up from 0.
+    /// Adds a receive operation. Returns its index; indices count up from 0.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -207,7 +207,7 @@ impl<'a> Select<'a> {
     /// Chooses an operation that can go on now.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if there is none.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -249,7 +249,7 @@ impl<'a> Select<'a> {
     /// As [`select`](Self::select), for at most `timeout`.
     ///
     /// # Errors
-    /// The time is over.
+    /// Fails if no operation could go on in time.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -267,7 +267,7 @@ impl<'a> Select<'a> {
     /// As [`select`](Self::select), at most until `deadline`.
     ///
     /// # Errors
-    /// The time is over.
+    /// Fails if no operation could go on in time.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -284,10 +284,10 @@ impl<'a> Select<'a> {
         self.run(Some(Limit::Until(deadline))).ok_or(SelectTimeoutError)
     }
 
-    /// The index of an operation that could go on now. Others may be faster: try it, and ask again if it fails.
+    /// Returns the index of an operation that could go on now. Other goroutines may be faster: try it, and ask again.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if there is none.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -332,7 +332,7 @@ impl<'a> Select<'a> {
     /// As [`ready`](Self::ready), for at most `timeout`.
     ///
     /// # Errors
-    /// The time is over.
+    /// Fails if no operation became ready in time.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -350,7 +350,7 @@ impl<'a> Select<'a> {
     /// As [`ready`](Self::ready), at most until `deadline`.
     ///
     /// # Errors
-    /// The time is over.
+    /// Fails if no operation became ready in time.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};

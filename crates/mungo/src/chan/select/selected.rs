@@ -19,7 +19,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// Only one of the operations will be chosen, so the largest value decides.
+    /// Makes room for the largest value, since only one of the operations will be chosen.
     pub(super) fn with_room_for(handles: &[Handle]) -> Storage {
         let size = handles.iter().map(|handle| handle.layout.size()).max().unwrap_or(0);
         let align = handles.iter().map(|handle| handle.layout.align()).max().unwrap_or(1);
@@ -75,14 +75,14 @@ pub struct SelectedOperation<'a> {
 }
 
 impl<'a> SelectedOperation<'a> {
-    /// `storage` holds the value, if one was received.
+    /// Makes an operation. `storage` holds the value, if one was received.
     pub(super) fn new(handle: Handle, taken: Taken, storage: Storage) -> SelectedOperation<'a> {
         SelectedOperation { handle, taken, storage, channel: PhantomData }
     }
 }
 
 impl SelectedOperation<'_> {
-    /// The index that [`Select::send`](super::Select::send) or [`Select::recv`](super::Select::recv) returned.
+    /// Returns the index that [`Select::send`](super::Select::send) or [`Select::recv`](super::Select::recv) returned.
     ///
     /// ```
     /// use mungo::chan::{Select, bounded};
@@ -102,7 +102,7 @@ impl SelectedOperation<'_> {
     /// Completes a send operation. Never blocks.
     ///
     /// # Errors
-    /// The value, if the channel is disconnected.
+    /// Returns the value, if the channel is disconnected.
     ///
     /// # Panics
     /// If `sender` is not the one that was given to [`Select::send`](super::Select::send).
@@ -130,7 +130,7 @@ impl SelectedOperation<'_> {
     /// Completes a receive operation. Never blocks.
     ///
     /// # Errors
-    /// The channel is empty and disconnected.
+    /// Fails if the channel is empty and disconnected.
     ///
     /// # Panics
     /// If `receiver` is not the one that was given to [`Select::recv`](super::Select::recv).

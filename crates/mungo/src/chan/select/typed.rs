@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Slot<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Slot<T> {
-    /// For values of `_receiver`.
+    /// Makes a slot for values of `_receiver`.
     pub fn new(_receiver: &Receiver<T>) -> Slot<T> {
         Slot(UnsafeCell::new(MaybeUninit::uninit()))
     }
@@ -42,7 +42,7 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// For how long the arms may block.
+/// Bounds the time for which the arms may block.
 #[derive(Clone, Copy, Debug)]
 pub enum Wait {
     /// Not at all.
@@ -56,7 +56,7 @@ pub enum Wait {
 /// The arm that was chosen. Borrows the slots, so that they stay what they are.
 #[derive(Debug)]
 pub struct Chosen<'a> {
-    /// Arms until it comes; `usize::MAX` if none was chosen.
+    /// Number of arms before the chosen one; `usize::MAX` if none was chosen.
     ahead: usize,
     taken: Cell<Taken>,
     /// The slot, or the sender's core.
@@ -87,7 +87,7 @@ pub fn select<'a, const N: usize>(arms: [Arm<'a>; N], biased: bool, wait: Wait) 
 }
 
 impl Chosen<'_> {
-    /// To be asked once for each arm, in their order: whether it is this one.
+    /// Returns whether the chosen arm is this one. To be asked once for each arm, in their order.
     pub fn arrives(&mut self) -> bool {
         match self.ahead.checked_sub(1) {
             Some(ahead) => self.ahead = ahead,
@@ -96,7 +96,7 @@ impl Chosen<'_> {
         false
     }
 
-    /// What the chosen receive arm got.
+    /// Returns what the chosen receive arm got.
     pub fn received<T>(&self, slot: &Slot<T>) -> Result<T, RecvError> {
         assert!(std::ptr::eq(self.place, slot.address()), "another arm was chosen");
         match self.taken.replace(Taken::Nothing) {
@@ -107,7 +107,7 @@ impl Chosen<'_> {
         }
     }
 
-    /// The right to send of the chosen send arm.
+    /// Returns the right to send of the chosen send arm.
     pub fn ticket<'s, T>(&self, sender: &'s Sender<T>) -> Ticket<'s, T> {
         assert!(std::ptr::eq(self.place, (&raw const sender.chan().core).cast()), "another arm was chosen");
         match self.taken.replace(Taken::Nothing) {
@@ -125,7 +125,7 @@ pub struct Ticket<'s, T> {
 }
 
 impl<T> Ticket<'_, T> {
-    /// Sends it.
+    /// Sends the value.
     pub fn send(mut self, value: T) -> Result<(), SendError<T>> {
         let reservation = self.reservation.take().expect("sent once");
         self.sender.chan().send_reserved(reservation, value).map_err(SendError)
@@ -140,12 +140,12 @@ impl<T> Drop for Ticket<'_, T> {
     }
 }
 
-/// A select without arms, for a while.
+/// Blocks for `timeout`: a select without arms.
 pub fn idle(timeout: Duration) {
     engine::idle(Limit::For(timeout));
 }
 
-/// A select without arms.
+/// Blocks for ever: a select without arms.
 pub fn forever() -> ! {
     loop {
         engine::idle(Limit::Forever);

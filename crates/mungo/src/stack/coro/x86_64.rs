@@ -14,11 +14,11 @@
 //! floating-point units are the same for all, as everywhere else.
 //!
 //! Both ways go by an indirect jump, never by `call` and `ret`. The CPU predicts the `ret`s by a stack of the recent
-//! `call`s, which knows nothing of ours: after a `call` from one stack to the other, the next return of the goroutine
-//! is predicted to go to the worker, and all after it are out of step. With jumps that stack stays as the goroutine
-//! left it that suspended last, and most often the next one returns through the same functions. TUNED: an unbuffered
-//! ping-pong takes 131 ns with jumps, 153 with calls. The jump reads its target just below the new stack pointer, where
-//! signals leave 128 bytes alone: a `pop` before it costs 3 ns.
+//! `call`s, which knows nothing of stack switches: after a `call` from one stack to the other, the next return of the
+//! goroutine is predicted to go to the worker, and all after it are out of step. With jumps that stack stays as the
+//! goroutine left it that suspended last, and most often the next one returns through the same functions. TUNED: an
+//! unbuffered ping-pong takes 131 ns with jumps, 153 with calls. The jump reads its target just below the new stack
+//! pointer, where signals leave 128 bytes alone: a `pop` before it costs 3 ns.
 
 use super::super::Slot;
 use std::arch::{asm, naked_asm};
@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// A coroutine. Its owner resumes it; it suspends itself.
 #[repr(C)]
 pub(crate) struct Coro {
-    /// Its stack pointer while it is suspended. Written by the switch; atomic for those who look at it meanwhile.
+    /// Its stack pointer while it is suspended. Written by the switch; atomic for threads that look at it meanwhile.
     sp: AtomicUsize,
-    /// Its worker's, while it runs. The switch's alone.
+    /// Its worker's stack pointer, while it runs. The switch's alone.
     worker_sp: AtomicUsize,
 }
 
@@ -69,25 +69,29 @@ impl Coro {
         unsafe { switch(&self.sp, &self.worker_sp, word) };
     }
 
-    /// Where its stack ends while it is suspended: nothing below is in use.
+    /// Returns where its stack ends while it is suspended: nothing below is in use.
     #[inline]
     pub(crate) fn low(&self) -> usize {
         self.sp.load(Relaxed)
     }
 
-    /// The stack pointer of a suspended one. From there up lie, in words, where to go on and at [`SAVED_BP`] the RBP.
+    /// Returns the stack pointer of a suspended coroutine. From there up lie [`SAVED`] words: where to go on, and at
+    /// [`SAVED_BP`] the RBP.
     #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
         Some(self.low())
     }
 }
 
-/// See the picture above.
+/// The index of the saved RBP, in words: see the picture above.
 #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
 pub(crate) const SAVED_BP: usize = 1;
+/// The number of words that the switch leaves on the stack.
+#[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
+pub(crate) const SAVED: usize = 3;
 
-/// Leaves this stack, notes in `from` where it ends, and goes on where `to` says, with a `word` for whoever goes on
-/// there. Returns the word of the one who comes back.
+/// Leaves this stack, notes in `from` where it ends, and goes on where `to` says, with a `word` for the code that goes
+/// on there. Returns the word of the code that comes back.
 ///
 /// # Safety
 /// `to` is as this function or [`Coro::new`] left it, and is not gone to twice.

@@ -2,33 +2,34 @@
 //!
 //! ```text
 //! bit  name      meaning                                             changed
-//! 0    LOCKED    somebody holds it                                   by who locks or unlocks
+//! 0    LOCKED    a goroutine or thread holds it                      by the caller that locks or unlocks
 //! 1    PARKED    the queue is not empty                              under the queue's lock
 //! 2    WOKEN     one that was woken without the lock is on its way   set under the queue's lock, cleared by that one
 //! 3    STARVING  the next unlock hands over to the queue's head      set under the queue's lock
 //! ```
 //!
-//! *Lock* sets LOCKED with one instruction, whatever the other bits are: whoever comes by may take a free lock
-//! although others wait ("barging"), which is what makes it fast, because the lock never waits for a goroutine to be
-//! scheduled. *Unlock* clears LOCKED, and wakes the first in the queue unless one is on its way already; the woken
-//! one tries again like anybody else, and goes back to the head of the queue if it fails.
+//! *Lock* sets LOCKED with one instruction, whatever the other bits are: any caller may take a free lock although
+//! others wait ("barging"), which is what makes it fast, because the lock never waits for a goroutine to be scheduled.
+//! *Unlock* clears LOCKED, and wakes the first in the queue unless one is on its way already; the woken one tries
+//! again like any other caller, and goes back to the head of the queue if it fails.
 //!
-//! One that has waited for more than a millisecond and fails again sets STARVING (Go's rule): then unlock leaves
-//! LOCKED set and hands the lock to the head. It stays so until the lock comes to one that has waited for less, or
-//! to the last of the queue. So nobody waits for ever: each in the queue is served in its turn, a millisecond late
-//! each.
+//! A waiter that has waited for more than a millisecond and fails again sets STARVING (Go's rule): then unlock leaves
+//! LOCKED set and hands the lock to the head. It stays so until the lock comes to one that has waited for less, or to
+//! the last of the queue. So no wait is for ever: each in the queue is served in its turn, a millisecond late each.
 //!
-//! No wake-up is lost: who parks sets PARKED by a CAS that fails unless LOCKED is set, and pushes itself, both under
-//! the queue's lock; so the unlock that clears that LOCKED sees PARKED. If it then finds the lock taken again, or
-//! WOKEN, it may leave: the holder, or the woken one when it unlocks, has the same duty. The woken one gives WOKEN
-//! back in the same CAS by which it takes the lock or parks again.
+//! No wake-up is lost: a caller that parks sets PARKED by a CAS that fails unless LOCKED is set, and pushes itself,
+//! both under the queue's lock; so the unlock that clears that LOCKED sees PARKED. If it then finds the lock taken
+//! again, or WOKEN, it may leave: the holder, or the woken one when it unlocks, has the same duty. The woken one gives
+//! WOKEN back in the same CAS by which it takes the lock or parks again.
 //!
-//! Once priorities are in use in the process, the holder is noted by a plain store, whoever parks lends it its own
-//! priority (`policy/inherit.rs`), and the most urgent in the queue is woken first.
+//! The holder is noted by a plain store, for reports of what waits for whom. Once priorities are in use in the process,
+//! a goroutine that parks lends it its own priority (`sched/engine/inherit.rs`), and the most urgent in the queue is
+//! woken first.
 
-use crate::sched::reason::WaitReason;
-use crate::sync::queue::{Node, Popped, Queue};
-use crate::sync::rt::{self, AtomicU32, Lock, Owner, Spin, inherit};
+use crate::reason::WaitReason;
+use crate::sched::run::waitq::{Node, Popped, Queue};
+use crate::sync::rt::{self, Lock, Owner, Spin, inherit};
+use crate::sys::atomic::{AtomicU32, constant};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const LOCKED: u32 = 1;
@@ -47,14 +48,10 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Core {
-        Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()), owner: Owner::new() }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Core {
-        Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()), owner: Owner::new() }
+    constant! {
+        pub(crate) fn new() -> Core {
+            Core { state: AtomicU32::new(0), queue: Lock::new(Queue::new()), owner: Owner::new() }
+        }
     }
 
     #[inline]
@@ -71,27 +68,41 @@ impl Core {
     #[inline]
     pub(crate) fn lock(&self, reason: WaitReason) {
         if !self.try_lock() {
-            self.lock_slow(reason, u64::MAX);
+            self.lock_slow(u64::MAX, &|node| node.wait(reason));
         }
     }
 
-    /// `false`: the time is over.
+    /// Locks, waiting until `deadline_ns` at the most. Returns whether it got the lock.
     #[inline]
     pub(crate) fn lock_until(&self, reason: WaitReason, deadline_ns: u64) -> bool {
-        self.try_lock() || self.lock_slow(reason, deadline_ns)
+        self.try_lock() || self.lock_slow(deadline_ns, &|node| node.wait(reason))
+    }
+
+    /// Locks, unless `wait` ends a wait with `false`. Returns whether it got the lock.
+    pub(crate) fn lock_by(&self, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> bool {
+        self.try_lock() || self.lock_slow(deadline_ns, wait)
+    }
+
+    /// Returns the place where the holder is noted.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     pub(crate) fn is_locked(&self) -> bool {
         self.state.load(Relaxed) & LOCKED != 0
     }
 
-    /// The caller holds the lock.
+    /// Unlocks; the caller holds the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
         self.owner.forget();
         // The line is ours, so looking costs nothing; should STARVING be set after the look, the next unlock sees it.
-        if self.state.load(Relaxed) & STARVING != 0 {
-            return self.hand_over();
+        let seen = self.state.load(Relaxed);
+        if seen & (PARKED | STARVING) != 0 {
+            self.owner.clear(); // lest those that go on waiting seem to wait for this caller
+            if seen & STARVING != 0 {
+                return self.hand_over();
+            }
         }
         // ORDERING: Release the critical section to the next holder's Acquire.
         let before = self.state.fetch_sub(LOCKED, Release);
@@ -101,22 +112,23 @@ impl Core {
         }
     }
 
-    /// As [`unlock`](Self::unlock), but nobody overtakes who waits.
+    /// As [`unlock`](Self::unlock), but hands the lock to the first waiter, so that no caller overtakes it.
     #[inline]
     pub(crate) fn unlock_fair(&self) {
         match self.state.load(Relaxed) & PARKED {
             0 => self.unlock(),
             _ => {
                 self.owner.forget();
+                self.owner.clear();
                 self.hand_over();
             }
         }
     }
 
     #[cold]
-    fn lock_slow(&self, reason: WaitReason, deadline_ns: u64) -> bool {
+    fn lock_slow(&self, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> bool {
         let mut lent = false;
-        let taken = self.contend(reason, deadline_ns, &mut lent);
+        let taken = self.contend(deadline_ns, wait, &mut lent);
         if lent {
             inherit::stop_waiting(&self.owner, taken);
         } else if taken {
@@ -125,8 +137,9 @@ impl Core {
         taken
     }
 
-    /// Whatever it takes to get the lock. `lent`: the holder was raised on the way.
-    fn contend(&self, reason: WaitReason, deadline_ns: u64, lent: &mut bool) -> bool {
+    /// Spins, parks and retries until it has the lock; returns whether it got it in time. `lent`: the holder was
+    /// raised on the way.
+    fn contend(&self, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool, lent: &mut bool) -> bool {
         let mut spin = Spin::new();
         let mut since_ns = 0;
         let mut woken = false;
@@ -148,7 +161,7 @@ impl Core {
                 since_ns = now_ns;
             }
             let starving = woken && now_ns - since_ns >= rt::patience_ns();
-            let node = Node::new(deadline_ns);
+            let node = Node::new(&self.owner, deadline_ns);
             if !self.enqueue(&node, woken, starving) {
                 continue; // free again
             }
@@ -156,7 +169,7 @@ impl Core {
                 *lent = true;
                 inherit::lend(&self.owner);
             }
-            if !node.wait(reason) {
+            if !wait(&node) {
                 self.give_up(&node);
                 return false;
             }
@@ -169,14 +182,14 @@ impl Core {
         }
     }
 
-    /// Gets in line, if somebody holds the lock.
+    /// Gets in line, if the lock is held. Returns whether it did.
     fn enqueue(&self, node: &Node, woken: bool, starving: bool) -> bool {
         let mut queue = self.queue.lock();
         let mut seen = self.state.load(Relaxed);
         while seen & LOCKED != 0 {
             let kept = if woken { seen & !WOKEN } else { seen };
             let to = kept | PARKED | if starving { STARVING } else { 0 };
-            // Relaxed: whoever sees PARKED takes the queue's lock before it looks at the queue.
+            // Relaxed: a thread that sees PARKED takes the queue's lock before it looks at the queue.
             match self.state.compare_exchange_weak(seen, to, Relaxed, Relaxed) {
                 Ok(_) => {
                     // SAFETY: `lock_slow` leaves the frame when it was woken, or after `give_up`.
@@ -189,7 +202,7 @@ impl Core {
         false
     }
 
-    /// The time is over, and nobody woke us.
+    /// Leaves the queue: the time is over, and no unlock woke this waiter.
     #[cold]
     fn give_up(&self, node: &Node) {
         let mut queue = self.queue.lock();
@@ -197,20 +210,20 @@ impl Core {
         self.note_if_empty(&queue);
     }
 
-    /// Under the queue's lock, after something was taken out.
+    /// Clears PARKED and STARVING if the queue is empty. Under the queue's lock, after something was taken out.
     fn note_if_empty(&self, queue: &Queue) {
         if queue.is_empty() {
             self.state.fetch_and(!(PARKED | STARVING), Relaxed);
         }
     }
 
-    /// The lock was given up by the caller, while others wait: one of them shall try.
+    /// Wakes the first waiter, which shall try: the caller has given the lock up.
     #[cold]
     fn wake_first(&self) {
         let mut queue = self.queue.lock();
         let seen = self.state.load(Relaxed);
         if seen & (LOCKED | WOKEN) != 0 || seen & PARKED == 0 {
-            return; // somebody else will
+            return; // the holder, or the woken waiter, will
         }
         let first = pop(&mut queue);
         if first.is_some() {
@@ -228,7 +241,7 @@ impl Core {
     fn hand_over(&self) {
         let mut queue = self.queue.lock();
         let Some(first) = pop(&mut queue) else {
-            // ORDERING: as `unlock`. Nobody can have parked since: we hold the queue.
+            // ORDERING: as `unlock`. No waiter can have parked since: this thread holds the queue.
             self.state.fetch_and(!(LOCKED | PARKED | STARVING), Release);
             return;
         };
@@ -239,7 +252,7 @@ impl Core {
         rt::yield_to_woken();
     }
 
-    /// The lock was handed to us: is there still a need for it?
+    /// Ends STARVING if there is no need for it any more: the lock was handed to this waiter.
     fn calm_down(&self, since_ns: u64) {
         if self.state.load(Relaxed) & STARVING != 0 && rt::now_ns() - since_ns < rt::patience_ns() {
             self.state.fetch_and(!STARVING, Relaxed);
@@ -247,12 +260,11 @@ impl Core {
     }
 }
 
-/// The next in line; the most urgent, if there are differences.
+/// Takes out the next in line; the most urgent, if there are differences.
 fn pop(queue: &mut Queue) -> Option<Popped> {
     if inherit::is_on() { queue.pop_urgent() } else { queue.pop() }
 }
 
-#[cfg(not(loom))]
 impl Drop for Core {
     fn drop(&mut self) {
         debug_assert!(self.queue.lock().is_empty(), "a mutex was dropped while somebody waits for it");
@@ -285,13 +297,13 @@ mod loom_models {
     impl Guarded {
         fn add(&self, fair: bool) {
             self.0.lock(WaitReason::Mutex);
-            // SAFETY: we hold the lock; loom checks that.
+            // SAFETY: the lock is held; loom checks that.
             self.1.with_mut(|v| unsafe { *v += 1 });
             if fair { self.0.unlock_fair() } else { self.0.unlock() }
         }
     }
 
-    /// Every thread adds `rounds` times: they exclude each other, nobody sleeps for ever, and nothing is left behind.
+    /// Every thread adds `rounds` times: they exclude each other, none sleeps for ever, and nothing is left behind.
     fn adders(threads: u32, rounds: u32, patience_ns: u64, fair: bool) {
         rt::PATIENCE_NS.set(patience_ns);
         loom::model(move || {
@@ -304,7 +316,7 @@ mod loom_models {
                 .collect();
             (0..rounds).for_each(|_| guarded.add(fair));
             others.into_iter().for_each(|t| t.join().unwrap());
-            // SAFETY: nobody else is left.
+            // SAFETY: no other thread is left.
             guarded.1.with(|v| assert_eq!(unsafe { *v }, threads * rounds));
             assert_eq!(guarded.0.state.load(Relaxed), 0);
         });

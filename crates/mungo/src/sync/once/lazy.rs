@@ -31,7 +31,7 @@ unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
 unsafe impl<T: Send, F: Send> Send for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// A value that `make` will make.
+    /// Makes a cell whose value `make` will make.
     ///
     /// ```
     /// let lazy = mungo::sync::LazyLock::new(|| 6 * 7);
@@ -42,7 +42,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         LazyLock { once: Once::new(), data: UnsafeCell::new(Data { make: ManuallyDrop::new(make) }) }
     }
 
-    /// The value, made now if need be.
+    /// Returns the value, made now if need be.
     ///
     /// ```
     /// let lazy = mungo::sync::LazyLock::new(|| String::from("made"));
@@ -83,7 +83,7 @@ impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
 
 impl<T, F> Drop for LazyLock<T, F> {
     fn drop(&mut self) {
-        // SAFETY: see `Data`; we are the only owner, so it does not run.
+        // SAFETY: see `Data`; the caller is the only owner, so the `Once` does not run.
         unsafe {
             match *self.once.state.get_mut() {
                 super::COMPLETE => ManuallyDrop::drop(&mut self.data.get_mut().value),

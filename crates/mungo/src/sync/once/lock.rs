@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// A cell that is written once, and read by everybody. As [`std::sync::OnceLock`].
+/// A cell that is written once, and read by any number of goroutines and threads. As [`std::sync::OnceLock`].
 ///
 /// ```
 /// use mungo::sync::OnceLock;
@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Written by the one who runs the `Once`; shared when that is complete.
+    /// Written by the caller that runs the `Once`; shared when that is complete.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -28,7 +28,7 @@ unsafe impl<T: Send + Sync> Sync for OnceLock<T> {}
 unsafe impl<T: Send> Send for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// An empty cell.
+    /// Makes an empty cell.
     ///
     /// ```
     /// static CONFIG: mungo::sync::OnceLock<u32> = mungo::sync::OnceLock::new();
@@ -39,7 +39,7 @@ impl<T> OnceLock<T> {
         OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// The value, if it is there. Never waits.
+    /// Returns the value, if it is there. Never waits.
     ///
     /// ```
     /// let cell = mungo::sync::OnceLock::from(3);
@@ -51,7 +51,7 @@ impl<T> OnceLock<T> {
         self.once.is_completed().then(|| unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// The value, for its only owner.
+    /// Returns the value, to its only owner.
     ///
     /// ```
     /// let mut cell = mungo::sync::OnceLock::from(3);
@@ -59,11 +59,11 @@ impl<T> OnceLock<T> {
     /// assert_eq!(cell.into_inner(), Some(4));
     /// ```
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: as `get`, and nobody else has a reference.
+        // SAFETY: as `get`, and `&mut self` excludes other references.
         self.once.is_completed().then(|| unsafe { self.value.get_mut().assume_init_mut() })
     }
 
-    /// Writes the value. Waits for one who is at it.
+    /// Writes the value. Waits for a caller that is at it.
     ///
     /// ```
     /// let cell = mungo::sync::OnceLock::new();
@@ -72,7 +72,7 @@ impl<T> OnceLock<T> {
     /// ```
     ///
     /// # Errors
-    /// The value, if there was one already.
+    /// Returns the value, if there was one already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.get_or_init(|| value.take().expect("called once"));
@@ -82,7 +82,7 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The value; made by `f` if it is not there. Of those who come at once, one runs its `f` and the others wait.
+    /// Returns the value; made by `f` if it is not there. Of several callers, one runs its `f` and the others wait.
     ///
     /// ```
     /// let cell = mungo::sync::OnceLock::new();
@@ -110,7 +110,7 @@ impl<T> OnceLock<T> {
         self.get().expect("just made")
     }
 
-    /// Waits until somebody has written the value.
+    /// Waits until the value is written, and returns it.
     ///
     /// ```
     /// static ANSWER: mungo::sync::OnceLock<u32> = mungo::sync::OnceLock::new();
@@ -123,7 +123,7 @@ impl<T> OnceLock<T> {
         self.get().expect("just waited for")
     }
 
-    /// The value, if there is one, for good.
+    /// Returns the value, if there is one, and ends the cell.
     ///
     /// ```
     /// assert_eq!(mungo::sync::OnceLock::<u32>::new().into_inner(), None);
@@ -132,7 +132,7 @@ impl<T> OnceLock<T> {
         self.take()
     }
 
-    /// The value, if there is one; the cell is empty again.
+    /// Takes the value out, if there is one; the cell is empty again.
     ///
     /// ```
     /// let mut cell = mungo::sync::OnceLock::from(1);

@@ -6,22 +6,22 @@ mod lock;
 pub use lazy::LazyLock;
 pub use lock::OnceLock;
 
-use super::queue::Queue;
-use crate::lock::Lock;
-use crate::sched::reason::WaitReason;
-use crate::sync::queue::Node;
+use crate::reason::WaitReason;
+use crate::sched::run::lock::Lock;
+use crate::sched::run::waitq::{Node, Queue};
+use crate::sync::rt::Owner;
 use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 const INCOMPLETE: u32 = 0;
-/// A call panicked.
+/// A state: a call panicked.
 const POISONED: u32 = 1;
 const RUNNING: u32 = 2;
 const COMPLETE: u32 = 3;
 
-/// Runs an initialisation once, whoever comes first; the others wait for it. As [`std::sync::Once`].
+/// Runs an initialisation once, for the first caller; the others wait for it. As [`std::sync::Once`].
 ///
 /// A goroutine that waits for the first one parks.
 ///
@@ -36,12 +36,14 @@ const COMPLETE: u32 = 3;
 /// ```
 #[derive(Debug)]
 pub struct Once {
-    /// Becomes RUNNING by a CAS, anything else by the one who runs, under the queue's lock.
+    /// Becomes RUNNING by a CAS, anything else by the caller that runs, under the queue's lock.
     state: AtomicU32,
     queue: Lock<Queue>,
+    /// The goroutine that runs. Written by it; read by reports.
+    owner: Owner,
 }
 
-/// What [`Once::call_once_force`] tells its closure.
+/// The state that [`Once::call_once_force`] tells its closure.
 ///
 /// ```
 /// mungo::sync::Once::new().call_once_force(|state| assert!(!state.is_poisoned()));
@@ -52,7 +54,7 @@ pub struct OnceState {
 }
 
 impl OnceState {
-    /// Whether an earlier call panicked.
+    /// Returns whether an earlier call panicked.
     ///
     /// ```
     /// use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,17 +71,17 @@ impl OnceState {
 }
 
 impl Once {
-    /// Nothing was done yet.
+    /// Makes a `Once` of which nothing is done yet.
     ///
     /// ```
     /// assert!(!mungo::sync::Once::new().is_completed());
     /// ```
     #[must_use]
     pub const fn new() -> Once {
-        Once { state: AtomicU32::new(INCOMPLETE), queue: Lock::new(Queue::new()) }
+        Once { state: AtomicU32::new(INCOMPLETE), queue: Lock::new(Queue::new()), owner: Owner::new() }
     }
 
-    /// Runs `f` if nobody did so before, or waits for who does. When it returns, the work is done and can be seen.
+    /// Runs `f` if no call did so before, or waits for the call that does. On return the work is done and can be seen.
     ///
     /// ```
     /// static INIT: mungo::sync::Once = mungo::sync::Once::new();
@@ -113,7 +115,7 @@ impl Once {
         }
     }
 
-    /// Whether the work is done.
+    /// Returns whether the work is done.
     ///
     /// ```
     /// let once = mungo::sync::Once::new();
@@ -126,7 +128,7 @@ impl Once {
         self.state.load(Acquire) == COMPLETE
     }
 
-    /// Waits until somebody has done the work, without doing it.
+    /// Waits until another call has done the work, without doing it.
     ///
     /// ```
     /// static INIT: mungo::sync::Once = mungo::sync::Once::new();
@@ -150,7 +152,7 @@ impl Once {
 
     /// Waits for the state to change; `INCOMPLETE` to `RUNNING` is no change to wake up for.
     fn park_while(&self, seen: u32) {
-        let node = Node::new(u64::MAX);
+        let node = Node::new(&self.owner, u64::MAX);
         let mut queue = self.queue.lock();
         let now = self.state.load(Relaxed);
         if now != seen && now != RUNNING {
@@ -177,6 +179,7 @@ impl Once {
                     if self.state.compare_exchange(seen, RUNNING, Acquire, Relaxed).is_err() {
                         continue;
                     }
+                    self.owner.note();
                     let after_panic = if poison == Poison::Forget { INCOMPLETE } else { POISONED };
                     let mut finish = Finish { once: self, to: after_panic };
                     f(&OnceState { poisoned: seen == POISONED });
@@ -188,7 +191,7 @@ impl Once {
     }
 }
 
-/// What a panic means for the next call.
+/// Says what a panic means for the next call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Poison {
     /// It panics too.
@@ -199,7 +202,7 @@ enum Poison {
     Forget,
 }
 
-/// Ends a run, by return or by panic, and wakes who waits for it.
+/// Ends a run, by return or by panic, and wakes its waiters.
 struct Finish<'a> {
     once: &'a Once,
     to: u32,

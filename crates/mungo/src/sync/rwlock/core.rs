@@ -1,8 +1,8 @@
 //! The state machine of the reader-writer lock.
 //!
-//! Go's `RWMutex`. `readers` counts those who read or want to; a writer that comes takes `WRITER` off it, so that it
-//! is negative: readers who come after see that and wait, those who were there before leave one by one, and the last
-//! of them wakes the writer. Writers exclude each other by a mutex around all of that.
+//! Go's `RWMutex`. `readers` counts goroutines that read or want to; a writer that comes takes `WRITER` off it, so
+//! that it is negative: readers that come after see that and wait, those that were there before leave one by one, and
+//! the last of them wakes the writer. Writers exclude each other by a mutex around all of that.
 //!
 //! - A writer does not starve: new readers wait behind it. Readers do not starve: when a writer leaves, all readers
 //!   that wait get the lock before the next writer can.
@@ -13,14 +13,18 @@
 //! Rejected: one word with a CAS loop for readers (parking_lot's), because many readers make each other's CAS
 //! fail; waits with a deadline, because a writer that gives up would have to find out which readers it had counted.
 
-use crate::sched::reason::WaitReason;
+use crate::reason::WaitReason;
+use crate::sched::run::waitq::{Node, Queue};
 use crate::sync::mutex::core::Core as Mutex;
-use crate::sync::queue::{Node, Queue};
-use crate::sync::rt::{AtomicI32, Lock};
+use crate::sync::rt::Lock;
+use crate::sys::atomic::{AtomicI32, constant};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// More readers than this at once there cannot be.
+/// Taken off `readers` by a writer: more than [`MOST`] readers, and those that are about to find out that they are too
+/// many.
 const WRITER: i32 = 1 << 30;
+/// Most readers at once, guards that were forgotten included.
+const MOST: i32 = WRITER / 2;
 
 /// A reader-writer lock without a value.
 #[derive(Debug)]
@@ -29,20 +33,20 @@ pub(crate) struct Core {
     writers: Mutex,
     /// Readers inside or waiting, less `WRITER` while a writer wants in or is in.
     readers: AtomicI32,
-    /// Readers whom the pending writer waits for.
+    /// Number of readers that the pending writer waits for.
     departing: AtomicI32,
     gate: Lock<Gate>,
 }
 
-/// Where readers wait for a writer to leave, and a writer for readers.
+/// The place where readers wait for a writer to leave, and a writer for readers.
 #[derive(Debug)]
 struct Gate {
-    /// Readers who were let in and have not noticed yet.
+    /// Number of readers that were let in and have not noticed yet.
     permits: i32,
     readers: Queue,
     /// At most one writer, the one that holds `writers`.
     writer: Queue,
-    /// The last reader has left before the writer waited.
+    /// Whether the last reader has left before the writer waited.
     departed: bool,
 }
 
@@ -53,38 +57,30 @@ impl Gate {
 }
 
 impl Core {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Core {
-        Core {
-            writers: Mutex::new(),
-            readers: AtomicI32::new(0),
-            departing: AtomicI32::new(0),
-            gate: Lock::new(Gate::new()),
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Core {
-        Core {
-            writers: Mutex::new(),
-            readers: AtomicI32::new(0),
-            departing: AtomicI32::new(0),
-            gate: Lock::new(Gate::new()),
+    constant! {
+        pub(crate) fn new() -> Core {
+            Core {
+                writers: Mutex::new(),
+                readers: AtomicI32::new(0),
+                departing: AtomicI32::new(0),
+                gate: Lock::new(Gate::new()),
+            }
         }
     }
 
     #[inline]
     pub(crate) fn lock_shared(&self) {
         // ORDERING: Acquire what the last writer did; pairs with `let_readers_in`.
-        if self.readers.fetch_add(1, Acquire) < 0 {
-            self.lock_shared_slow();
+        let before = self.readers.fetch_add(1, Acquire);
+        if before as u32 >= MOST as u32 {
+            self.lock_shared_slow(before); // a writer, or too many readers: one comparison for both
         }
     }
 
     #[inline]
     pub(crate) fn try_lock_shared(&self) -> bool {
         let mut seen = self.readers.load(Relaxed);
-        while seen >= 0 {
+        while (0..MOST).contains(&seen) {
             // ORDERING: as `lock_shared`.
             match self.readers.compare_exchange_weak(seen, seen + 1, Acquire, Relaxed) {
                 Ok(_) => return true,
@@ -96,7 +92,7 @@ impl Core {
 
     #[inline]
     pub(crate) fn unlock_shared(&self) {
-        // ORDERING: Release what we read, so that a writer's Acquire comes after.
+        // ORDERING: Release what this reader read, so that a writer's Acquire comes after.
         if self.readers.fetch_sub(1, Release) < 0 {
             self.depart();
         }
@@ -104,7 +100,7 @@ impl Core {
 
     pub(crate) fn lock_exclusive(&self) {
         self.writers.lock(WaitReason::RwLockWrite);
-        // ORDERING: Acquire what the readers did who have left (their Release).
+        // ORDERING: Acquire what the readers did that have left (their Release).
         let inside = self.readers.fetch_sub(WRITER, Acquire);
         if inside != 0 {
             self.wait_for_readers(inside);
@@ -128,7 +124,7 @@ impl Core {
         self.writers.unlock();
     }
 
-    /// The writer becomes a reader before anybody else can come in.
+    /// Makes the writer a reader before any other caller can come in.
     pub(crate) fn downgrade(&self) {
         self.let_readers_in(1);
         self.writers.unlock();
@@ -142,9 +138,14 @@ impl Core {
         self.readers.load(Relaxed) < 0 && self.departing.load(Relaxed) == 0
     }
 
+    /// Waits for the writer to leave. `before` is the count that the caller found.
     #[cold]
-    fn lock_shared_slow(&self) {
-        let node = Node::new(u64::MAX);
+    fn lock_shared_slow(&self, before: i32) {
+        if before >= 0 {
+            self.unlock_shared(); // perhaps a writer counts on it already
+            panic!("RwLock: too many readers");
+        }
+        let node = Node::new(self.writers.owner(), u64::MAX);
         let mut gate = self.gate.lock();
         if gate.permits > 0 {
             gate.permits -= 1;
@@ -156,7 +157,7 @@ impl Core {
         node.wait(WaitReason::RwLockRead);
     }
 
-    /// A reader leaves while a writer waits.
+    /// Counts a reader out while a writer waits.
     #[cold]
     fn depart(&self) {
         // ORDERING: AcqRel: what the readers did comes before what the writer does.
@@ -171,14 +172,14 @@ impl Core {
         }
     }
 
-    /// The caller is the announced writer: waits for `inside` readers to leave.
+    /// Waits for `inside` readers to leave; the caller is the announced writer.
     #[cold]
     fn wait_for_readers(&self, inside: i32) {
         // ORDERING: as `depart`. Some of them may have left since, so that the count was below zero.
         if self.departing.fetch_add(inside, AcqRel) + inside == 0 {
             return;
         }
-        let node = Node::new(u64::MAX);
+        let node = Node::new(self.writers.owner(), u64::MAX);
         let mut gate = self.gate.lock();
         if std::mem::take(&mut gate.departed) {
             return;
@@ -189,7 +190,7 @@ impl Core {
         node.wait(WaitReason::RwLockWrite);
     }
 
-    /// The writer leaves, or becomes `stays` readers, and lets in who waits.
+    /// Ends the writing, or makes the writer `stays` readers, and lets in the waiters.
     fn let_readers_in(&self, stays: i32) {
         // ORDERING: Release what the writer did to readers' Acquire.
         let waiting = self.readers.fetch_add(WRITER + stays, Release) + WRITER;
@@ -208,6 +209,28 @@ impl Core {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Guards that were forgotten stay counted. Were there as many as a writer takes off, a writer and readers would
+    /// not know of each other.
+    #[test]
+    fn too_many_readers_are_refused() {
+        let core = Core::new();
+        core.readers.store((1 << 29) - 1, Relaxed);
+        assert!(core.try_lock_shared(), "one more");
+        assert!(!core.try_lock_shared());
+        let refused = catch_unwind(AssertUnwindSafe(|| core.lock_shared()));
+        assert_eq!(refused.unwrap_err().downcast_ref(), Some(&"RwLock: too many readers"));
+        assert_eq!(core.readers.load(Relaxed), 1 << 29, "those that hold it");
+        core.unlock_shared();
+        core.lock_shared();
+        assert!(!core.try_lock_exclusive());
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
@@ -223,7 +246,7 @@ mod loom_models {
     impl Guarded {
         fn read(&self) -> u32 {
             self.0.lock_shared();
-            // SAFETY: we hold the lock; loom checks that.
+            // SAFETY: the lock is held; loom checks that.
             let n = self.1.with(|v| unsafe { *v });
             self.0.unlock_shared();
             n

@@ -1,0 +1,43 @@
+//! The functions, by subject. Each has the C library's name and meaning.
+//!
+//! Rules for a shim:
+//! 1. It asks for its place first. On a plain thread, inside the runtime and in a forked child it is the system call.
+//! 2. System calls are made inline (`raw.rs`): no `dlsym`, which allocates, but for functions that are no system call
+//!    (`next.rs`): threads and `getaddrinfo`.
+//! 3. What the kernel does not wait for costs no more than the system call and some ns. Only when a goroutine would
+//!    have to wait are memory and locks needed.
+//! 4. It fails as the kernel fails: a wrong argument goes to the kernel, which says what is wrong.
+//! 5. A goroutine that cannot wait here, in a signal handler or for a file, blocks its thread, announced.
+
+pub(crate) mod descriptors;
+pub(crate) mod futex;
+pub(crate) mod next;
+mod poll;
+mod process;
+pub(crate) mod raw;
+mod read_write;
+mod sockets;
+mod thread_calls;
+mod thread_start;
+mod threads;
+mod time;
+mod wait;
+
+pub(crate) use threads::want as want_threads;
+
+/// Whether the functions are part of this build.
+pub(crate) const ARE_BUILT: bool = true;
+
+/// Called by the C library before `main`, and before constructors of the program.
+#[used]
+// SAFETY: the C library calls these functions, of this type; the linker sorts those with a number to the front.
+#[unsafe(link_section = ".init_array.00101")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    descriptors::note_process();
+    mungo::interpose::link(&crate::counters::LINKED);
+    threads::read_environment();
+    // SAFETY: the function stays.
+    unsafe { libc::pthread_atfork(None, None, Some(mungo::interpose::note_fork)) };
+}

@@ -1,0 +1,353 @@
+//! Sockets: receive, send, accept, connect, and what changes how they block.
+
+use crate::counters::{self, Counter};
+use crate::shims::raw::{self, EAGAIN, EINPROGRESS, EINTR, c, sys};
+use crate::shims::wait::{Call, Limit, block, is_nonblocking, ready, timeout_ns};
+use mungo::WaitReason;
+use mungo::interpose::{Caller, Place, Slot, now_ns, place};
+use mungo::sync::Semaphore;
+use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+/// Receives.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, len: usize, flags: c_int) -> isize {
+    // SAFETY: by the caller.
+    unsafe { receive(&counters::recv, fd, at, len, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
+}
+
+/// Receives, with the sender's address.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    at: *mut c_void,
+    len: usize,
+    flags: c_int,
+    from: *mut libc::sockaddr,
+    from_len: *mut libc::socklen_t,
+) -> isize {
+    // SAFETY: by the caller.
+    unsafe { receive(&counters::recvfrom, fd, at, len, flags, from, from_len) }
+}
+
+/// Flags with which a call is left to the kernel: it does not wait, or waits for more than one arrival.
+const RECEIVES_OTHERWISE: c_int = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_ERRQUEUE;
+
+#[inline(always)]
+unsafe fn receive(
+    counter: &'static Counter,
+    fd: c_int,
+    at: *mut c_void,
+    len: usize,
+    flags: c_int,
+    from: *mut libc::sockaddr,
+    from_len: *mut libc::socklen_t,
+) -> isize {
+    // SAFETY: by the caller.
+    let with = |flags: c_int| unsafe { sys!(SYS_recvfrom, fd, at, len, flags, from, from_len) };
+    c(unless_waiting(counter, flags, RECEIVES_OTHERWISE, with, |caller| {
+        let room = if flags == 0 { len } else { 0 };
+        Call { room, ..Call::read(fd, counter) }.run(
+            caller,
+            || with(flags | libc::MSG_DONTWAIT),
+            || with(flags),
+        )
+    }))
+}
+
+/// Receives a message.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: by the caller.
+    let with = |flags: c_int| unsafe { sys!(SYS_recvmsg, fd, message, flags) };
+    let counter = &counters::recvmsg;
+    c(unless_waiting(counter, flags, RECEIVES_OTHERWISE, with, |caller| {
+        Call::read(fd, counter).run(caller, || with(flags | libc::MSG_DONTWAIT), || with(flags))
+    }))
+}
+
+/// Makes the call as it is, `with` its flags, on a plain thread or with unusual flags; else calls `shim`.
+#[inline(always)]
+fn unless_waiting(
+    counter: &'static Counter,
+    flags: c_int,
+    unusual: c_int,
+    with: impl Fn(c_int) -> i64,
+    shim: impl FnOnce(Caller) -> i64,
+) -> i64 {
+    match place() {
+        Place::Goroutine(caller) if flags & unusual == 0 => shim(caller),
+        Place::Goroutine(caller) if flags & libc::MSG_WAITALL != 0 => {
+            counter.fall_back();
+            block(caller, || with(flags))
+        }
+        _ => with(flags),
+    }
+}
+
+/// Sends.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: usize, flags: c_int) -> isize {
+    // SAFETY: by the caller.
+    unsafe { send_all(&counters::send, fd, at, len, flags, std::ptr::null(), 0) }
+}
+
+/// Sends to an address.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendto(
+    fd: c_int,
+    at: *const c_void,
+    len: usize,
+    flags: c_int,
+    to: *const libc::sockaddr,
+    to_len: libc::socklen_t,
+) -> isize {
+    // SAFETY: by the caller.
+    unsafe { send_all(&counters::sendto, fd, at, len, flags, to, to_len) }
+}
+
+/// Sends all, as a socket that blocks does.
+#[inline(always)]
+unsafe fn send_all(
+    counter: &'static Counter,
+    fd: c_int,
+    at: *const c_void,
+    len: usize,
+    flags: c_int,
+    to: *const libc::sockaddr,
+    to_len: libc::socklen_t,
+) -> isize {
+    let part = |done: usize, flags: c_int| {
+        // SAFETY: by the caller; `done` of the bytes are behind us.
+        unsafe { sys!(SYS_sendto, fd, at.byte_add(done), len - done, flags, to, to_len) }
+    };
+    let with = |flags: c_int| part(0, flags);
+    c(unless_waiting(counter, flags, libc::MSG_DONTWAIT, with, |caller| {
+        let call = Call::write(fd, counter);
+        all_of(call, caller, len, |done| part(done, flags | libc::MSG_DONTWAIT), |done| part(done, flags))
+    }))
+}
+
+/// Repeats a write, `part` from how much is done, until all is written or there is an error or a time-out. Returns how
+/// much was written; if nothing was, the error.
+#[inline(always)]
+pub(crate) fn all_of(
+    call: Call,
+    caller: Caller,
+    len: usize,
+    part: impl Fn(usize) -> i64,
+    kernel: impl Fn(usize) -> i64,
+) -> i64 {
+    let done = std::cell::Cell::new(0);
+    let advance = |result: i64| {
+        if result > 0 {
+            done.set(done.get() + result as usize);
+        }
+        result
+    };
+    let result = call.run(
+        caller,
+        || match advance(part(done.get())) {
+            more if more > 0 && done.get() < len => EAGAIN,
+            last => last,
+        },
+        || advance(kernel(done.get())),
+    );
+    if done.get() > 0 { done.get() as i64 } else { result }
+}
+
+/// Sends a message. It may be sent in part only, if there is no room for all of it.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: by the caller.
+    let with = |flags: c_int| unsafe { sys!(SYS_sendmsg, fd, message, flags) };
+    let counter = &counters::sendmsg;
+    c(unless_waiting(counter, flags, libc::MSG_DONTWAIT, with, |caller| {
+        Call::write(fd, counter).run(caller, || with(flags | libc::MSG_DONTWAIT), || with(flags))
+    }))
+}
+
+/// Accepts a connection, as `accept4` without flags.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept(fd: c_int, from: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { accept_with(&counters::accept, fd, from, len, 0) }
+}
+
+/// Accepts a connection.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept4(
+    fd: c_int,
+    from: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { accept_with(&counters::accept4, fd, from, len, flags) }
+}
+
+/// Held by goroutines that accept, by descriptor. std's, which parks them.
+static ACCEPTING: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+
+/// Accepts. The kernel has no flag for a try, so it is asked first whether there is a connection, by one goroutine at a
+/// time. Should a thread or another process take it in between, this one waits in the kernel for the next.
+unsafe fn accept_with(
+    counter: &'static Counter,
+    fd: c_int,
+    from: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by the caller.
+    let kernel = || unsafe { sys!(SYS_accept4, fd, from, len, flags) };
+    let Place::Goroutine(caller) = place() else { return c(kernel()) as c_int };
+    if fd < 0 || Slot::find(fd).is_some_and(Slot::is_nets) || !caller.may_suspend() {
+        return c(kernel()) as c_int;
+    }
+    let attempt = || {
+        let _only = ACCEPTING[fd as usize % ACCEPTING.len()].lock();
+        if ready(fd, libc::POLLIN) { kernel() } else { EAGAIN }
+    };
+    let call = Call { reason: WaitReason::NetAccept, ..Call::read(fd, counter) };
+    c(call.run(caller, attempt, kernel)) as c_int
+}
+
+/// Connects. The kernel has no flag for a try. So a TCP socket gets the shortest time-out there is, a tick of the
+/// kernel's clock (1 to 4 ms), for the length of the call; after that the kernel goes on connecting, and the goroutine
+/// waits. At most [`AT_ONCE`] goroutines are in that call at a time, each with a thread.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(fd: c_int, to: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+    // SAFETY: by the caller.
+    let kernel = || unsafe { sys!(SYS_connect, fd, to, len) };
+    let Place::Goroutine(caller) = place() else { return c(kernel()) as c_int };
+    let counter = &counters::connect;
+    // SAFETY: by the caller: there are `len` bytes.
+    let family = if len >= 2 && !to.is_null() { unsafe { (*to).sa_family } } else { 0 };
+    let is_inet = matches!(c_int::from(family), libc::AF_INET | libc::AF_INET6);
+    if Slot::find(fd).is_some_and(Slot::is_nets) || is_nonblocking(fd) {
+        counter.pass();
+        return c(kernel()) as c_int;
+    }
+    if !is_inet || !caller.may_suspend() {
+        counter.fall_back();
+        return c(block(caller, kernel)) as c_int;
+    }
+    let started_ns = now_ns();
+    let timeout_ns = timeout_ns(fd, libc::SO_SNDTIMEO);
+    let result = {
+        let _turn = TURNS.acquire();
+        let _short = ShortTimeout::new(fd);
+        mungo::blocking(kernel)
+    };
+    if result != EINPROGRESS && result != EINTR {
+        counter.pass();
+        return c(result) as c_int;
+    }
+    let limit = Limit::Until(started_ns.saturating_add(timeout_ns));
+    let call = Call { reason: WaitReason::NetConnect, limit, ..Call::write(fd, counter) };
+    let settled = || if ready(fd, libc::POLLOUT) { connected(fd) } else { EAGAIN };
+    let finish = || {
+        // The goroutine cannot wait: its thread does.
+        let mut ask = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+        let ms = if timeout_ns == u64::MAX { -1 } else { (timeout_ns / 1_000_000) as c_int };
+        // SAFETY: `ask` outlives the call.
+        if unsafe { raw::poll(&raw mut ask, 1, ms) } > 0 { connected(fd) } else { EAGAIN }
+    };
+    // The kernel says of a connection that is not there in time that it is under way.
+    c(match call.run(caller, settled, finish) {
+        EAGAIN => EINPROGRESS,
+        result => result,
+    }) as c_int
+}
+
+/// Number of goroutines that may block their threads to begin a connection. TUNED: guess: 2,000 connections a second to
+/// hosts that are far away.
+const AT_ONCE: usize = 8;
+
+static TURNS: Semaphore = Semaphore::new(AT_ONCE);
+
+/// Returns how the attempt to connect ended: 0 or the error.
+fn connected(fd: c_int) -> i64 {
+    let mut error: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: room for as many bytes as the length says.
+    let got =
+        unsafe { sys!(SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_ERROR, &raw mut error, &raw mut len) };
+    if got < 0 { got } else { -i64::from(error) }
+}
+
+/// The shortest time-out for a call that sends or connects, until it is dropped.
+struct ShortTimeout {
+    fd: c_int,
+    before: libc::timeval,
+}
+
+impl ShortTimeout {
+    fn new(fd: c_int) -> ShortTimeout {
+        let mut before = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+        let short = libc::timeval { tv_sec: 0, tv_usec: 1 };
+        // SAFETY: room for as many bytes as the length says; the time outlives the call.
+        unsafe {
+            sys!(SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &raw mut before, &raw mut len);
+            sys!(SYS_setsockopt, fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &raw const short, len);
+        }
+        ShortTimeout { fd, before }
+    }
+}
+
+impl Drop for ShortTimeout {
+    fn drop(&mut self) {
+        let len = size_of::<libc::timeval>();
+        // SAFETY: the time outlives the call.
+        unsafe {
+            sys!(SYS_setsockopt, self.fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &raw const self.before, len)
+        };
+    }
+}
+
+/// Sets an option of a socket, which may be a time-out.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> c_int {
+    if level == libc::SOL_SOCKET {
+        _ = Slot::find(fd).map(Slot::forget);
+    }
+    // SAFETY: by the caller.
+    c(unsafe { sys!(SYS_setsockopt, fd, level, option, value, len) }) as c_int
+}

@@ -1,0 +1,298 @@
+//! Every function of the C library that std calls and that can block is defined by this crate, or is left alone for a
+//! reason that is written down here. A new version of std that calls another one fails this test.
+
+use mungo_interpose as _;
+use object::read::archive::ArchiveFile;
+use object::{Object, ObjectSymbol};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Functions that take a thread and are the runtime's own (`stack/tls/symbols.rs`), for goroutines and for the numbers
+/// that this crate gives those that are threads.
+const OF_THE_RUNTIME: [&str; 2] = ["pthread_getaffinity_np", "pthread_getattr_np"];
+
+/// The functions of this crate.
+const DEFINED: [&str; 59] = [
+    "accept",
+    "accept4",
+    "clock_nanosleep",
+    "close",
+    "connect",
+    "dup2",
+    "dup3",
+    "epoll_pwait",
+    "epoll_wait",
+    "fcntl",
+    "fcntl64",
+    "fdatasync",
+    "flock",
+    "fsync",
+    "getaddrinfo",
+    "ioctl",
+    "nanosleep",
+    "poll",
+    "ppoll",
+    "pread64",
+    "pthread_cancel",
+    "pthread_clockjoin_np",
+    "pthread_create",
+    "pthread_detach",
+    "pthread_exit",
+    "pthread_getcpuclockid",
+    "pthread_getname_np",
+    "pthread_getschedparam",
+    "pthread_join",
+    "pthread_kill",
+    "pthread_self",
+    "pthread_setaffinity_np",
+    "pthread_setname_np",
+    "pthread_setschedparam",
+    "pthread_setschedprio",
+    "pthread_sigqueue",
+    "pthread_timedjoin_np",
+    "pthread_tryjoin_np",
+    "pwrite64",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "sched_yield",
+    "select",
+    "send",
+    "sendfile64",
+    "sendmsg",
+    "sendto",
+    "setsockopt",
+    "sleep",
+    "splice",
+    "syscall",
+    "usleep",
+    "waitid",
+    "waitpid",
+    "write",
+    "writev",
+];
+
+/// Functions that may block and are not defined here: the runtime gives the P of a thread that blocks away.
+const LEFT: [(&str, &str); 16] = [
+    ("open", "a file, but for a FIFO without its other end, or a device; a network file system may take long"),
+    ("open64", "as open"),
+    ("openat", "as open"),
+    ("openat64", "as open"),
+    ("creat64", "as open"),
+    ("preadv", "files, which seldom miss the page cache"),
+    ("preadv64", "as preadv"),
+    ("pwritev", "files: writes go to the page cache"),
+    ("pwritev64", "as pwritev"),
+    ("copy_file_range", "files; there is no descriptor to wait for"),
+    ("msync", "a file's memory; std does not call it"),
+    ("getrandom", "blocks only before the system has collected entropy, once after its start"),
+    ("pause", "std stays in it for ever, in a thread that exits while another one does"),
+    ("posix_spawn", "returns when the child has called exec: the kernel has no sign for that"),
+    ("posix_spawnp", "as posix_spawn"),
+    ("pidfd_spawnp", "as posix_spawn"),
+];
+
+/// What can block: the cancellation points of POSIX, and what Linux has beside them. Without the suffix 64.
+const CAN_BLOCK: [&str; 92] = [
+    "accept",
+    "accept4",
+    "aio_suspend",
+    "clock_nanosleep",
+    "close",
+    "close_range",
+    "closefrom",
+    "connect",
+    "copy_file_range",
+    "creat",
+    "dup2",
+    "dup3",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "fcntl",
+    "fdatasync",
+    "flock",
+    "fsync",
+    "futex",
+    "getaddrinfo",
+    "getmsg",
+    "getnameinfo",
+    "getpmsg",
+    "getrandom",
+    "io_getevents",
+    "ioctl",
+    "lockf",
+    "mq_receive",
+    "mq_send",
+    "mq_timedreceive",
+    "mq_timedsend",
+    "msgrcv",
+    "msgsnd",
+    "msync",
+    "nanosleep",
+    "open",
+    "openat",
+    "openat2",
+    "pause",
+    "pidfd_spawn",
+    "pidfd_spawnp",
+    "poll",
+    "posix_spawn",
+    "posix_spawnp",
+    "ppoll",
+    "pread",
+    "preadv",
+    "preadv2",
+    "pselect",
+    "pthread_cond_timedwait",
+    "pthread_cond_wait",
+    "pthread_join",
+    "pthread_mutex_lock",
+    "pthread_rwlock_rdlock",
+    "pthread_rwlock_wrlock",
+    "putmsg",
+    "putpmsg",
+    "pwrite",
+    "pwritev",
+    "pwritev2",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "sched_yield",
+    "select",
+    "sem_timedwait",
+    "sem_wait",
+    "send",
+    "sendfile",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "sigsuspend",
+    "sigtimedwait",
+    "sigwait",
+    "sigwaitinfo",
+    "sleep",
+    "splice",
+    "sync_file_range",
+    "syscall",
+    "system",
+    "tcdrain",
+    "tee",
+    "thrd_join",
+    "thrd_sleep",
+    "usleep",
+    "vmsplice",
+    "wait",
+];
+
+/// Also waits, with names of their own.
+const WAITS: [&str; 6] = ["wait3", "wait4", "waitid", "waitpid", "write", "writev"];
+
+fn can_block(name: &str) -> bool {
+    let plain = name.strip_suffix("64").unwrap_or(name);
+    CAN_BLOCK.contains(&plain) || WAITS.contains(&plain)
+}
+
+/// Returns the files of the compiler's standard library.
+fn libraries() -> Vec<PathBuf> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
+    let Ok(output) = Command::new(rustc).args(["--print", "target-libdir"]).output() else { return Vec::new() };
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libstd-") && name.ends_with(".rlib")
+    });
+    found
+}
+
+/// Returns the names that the objects of an archive use and do not define.
+fn wanted(archive: &[u8]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for member in ArchiveFile::parse(archive).expect("an archive").members() {
+        let Ok(data) = member.expect("a member").data(archive) else { continue };
+        let Ok(file) = object::File::parse(data) else { continue }; // the compiler's metadata
+        names.extend(
+            file.symbols().filter(|s| s.is_undefined()).filter_map(|s| Some(s.name().ok()?.to_owned())),
+        );
+    }
+    names
+}
+
+#[test]
+fn what_std_blocks_in_is_known() {
+    let libraries = libraries();
+    if libraries.is_empty() {
+        eprintln!("skipped: the standard library of the compiler was not found");
+        return;
+    }
+    for library in libraries {
+        let names = wanted(&std::fs::read(&library).expect("a library"));
+        assert!(names.contains("recv") && names.contains("syscall"), "not std: {}", library.display());
+        let unknown: Vec<_> = names
+            .iter()
+            .filter(|name| can_block(name))
+            .filter(|name| !DEFINED.contains(&name.as_str()))
+            .filter(|name| !LEFT.iter().any(|(left, _)| left == name))
+            .collect();
+        assert!(unknown.is_empty(), "std blocks in {unknown:?}: define them, or say why not");
+    }
+}
+
+/// The names are this program's, for itself and for all libraries that it loads.
+#[test]
+fn the_linker_took_all_of_them() {
+    let own = std::env::current_exe().expect("the test").canonicalize().expect("a file");
+    for name in DEFINED.into_iter().chain(OF_THE_RUNTIME) {
+        let c_name = CString::new(name).expect("a name");
+        // SAFETY: a NUL-terminated name, and room for the answer.
+        let file = unsafe {
+            let at = libc::dlsym(libc::RTLD_DEFAULT, c_name.as_ptr());
+            let mut about: libc::Dl_info = std::mem::zeroed();
+            assert!(!at.is_null() && libc::dladdr(at, &mut about) != 0, "{name} is not exported");
+            CStr::from_ptr(about.dli_fname).to_string_lossy().into_owned()
+        };
+        let file = PathBuf::from(file).canonicalize().expect("a file");
+        assert_eq!(file, own, "{name}");
+    }
+}
+
+/// A `pthread_t` may be a number of ours, which the C library would take for an address: no function of it that takes
+/// one may be called with it.
+#[test]
+fn every_function_that_takes_a_thread_is_known() {
+    /// Functions of <pthread.h> and <signal.h> whose first argument is a thread, and that others do not use.
+    const HARMLESS: [(&str, &str); 1] = [("pthread_equal", "compares two numbers")];
+    let header = |name: &str| std::fs::read_to_string(format!("/usr/include/{name}")).ok();
+    let signal = "x86_64-linux-gnu/bits/sigthread.h";
+    let (Some(pthread), Some(signal)) =
+        (header("pthread.h"), header(signal).or_else(|| header("bits/sigthread.h")))
+    else {
+        eprintln!("skipped: there are no headers of the C library");
+        return;
+    };
+    let text = [pthread, signal].concat();
+    let declared: Vec<_> = text
+        .split("extern ")
+        .filter_map(|text| {
+            let (name, arguments) = text.split_once('(')?;
+            let name = name.split_whitespace().last()?.trim_start_matches('*');
+            arguments.trim_start().starts_with("pthread_t ").then_some(name)
+        })
+        .collect();
+    assert!(declared.contains(&"pthread_join") && declared.contains(&"pthread_kill"), "{declared:?}");
+    for name in declared {
+        let known = DEFINED.contains(&name)
+            || OF_THE_RUNTIME.contains(&name)
+            || HARMLESS.iter().any(|(harmless, _)| *harmless == name);
+        assert!(known, "{name} takes a thread: define it, or say why not");
+    }
+}

@@ -1,0 +1,259 @@
+//! Pipes, files, child processes, poll and epoll on goroutines.
+
+#[path = "../../mungo/tests/common/mod.rs"]
+mod common;
+
+use common::{go_named, runtime, wait_until_parked};
+use mungo_interpose as _;
+use std::io::{IoSliceMut, Read, Seek, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+#[test]
+fn pipes_carry_more_than_they_hold() {
+    const SIZE: usize = 1 << 20;
+    runtime(2).run(|| {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let writing = mungo::go(move || {
+            let data = vec![7_u8; SIZE];
+            // SAFETY: the bytes outlive the call.
+            let written = unsafe { libc::write(writer.as_raw_fd(), data.as_ptr().cast(), SIZE) };
+            assert_eq!(written, SIZE as isize, "all, as a pipe that blocks");
+        });
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        writing.join().unwrap();
+        assert!(got.len() == SIZE && got.iter().all(|byte| *byte == 7));
+    });
+}
+
+#[test]
+fn parts_are_read_and_written() {
+    runtime(2).run(|| {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let waiting = go_named("parts", move || {
+            let (mut a, mut b) = ([0; 2], [0; 4]);
+            let n = reader.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap();
+            (n, a, b[0])
+        });
+        wait_until_parked("parts");
+        let n = writer.write_vectored(&[std::io::IoSlice::new(b"ab"), std::io::IoSlice::new(b"c")]).unwrap();
+        assert_eq!((n, waiting.join().unwrap()), (3, (3, *b"ab", b'c')));
+    });
+}
+
+#[test]
+fn files_are_read_to_their_end() {
+    runtime(2).run(|| {
+        // SAFETY: a new file without a name.
+        let mut file = unsafe {
+            let fd = libc::memfd_create(c"test".as_ptr(), 0);
+            assert!(fd >= 0);
+            std::fs::File::from(OwnedFd::from_raw_fd(fd))
+        };
+        let data: Vec<u8> = (0..100_000_u32).map(|i| i as u8).collect();
+        file.write_all(&data).unwrap();
+        file.rewind().unwrap();
+        let mut got = Vec::new();
+        file.read_to_end(&mut got).unwrap();
+        assert!(got == data);
+        let mut middle = [0; 4];
+        file.read_exact_at(&mut middle, 70_000).unwrap();
+        assert_eq!(middle, data[70_000..70_004]);
+        file.write_all_at(&[9], 0).unwrap();
+        assert_eq!(file.read_at(&mut middle, 99_998).unwrap(), 2, "up to the end");
+        file.sync_all().unwrap();
+        // Files of the kernel's, which cannot be tried.
+        assert!(std::fs::read_to_string("/proc/self/status").unwrap().contains("Threads"));
+        assert_eq!(std::fs::read("Cargo.toml").unwrap(), mungo::fs::read("Cargo.toml").unwrap());
+    });
+}
+
+#[test]
+fn children_are_waited_for() {
+    const CHILDREN: usize = 20;
+    let runtime = runtime(2);
+    runtime.run(|| {
+        mungo::scope(|s| {
+            for i in 0..CHILDREN {
+                s.spawn(move || {
+                    let script = format!("read line; echo \"$line {i}\"; echo {i} >&2; exit {i}");
+                    let mut child = Command::new("sh")
+                        .args(["-c", &script])
+                        .stdin(Stdio::piped())
+                        .stdout(Stdio::piped())
+                        .stderr(Stdio::piped())
+                        .spawn()
+                        .unwrap();
+                    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+                    let output = child.wait_with_output().unwrap();
+                    assert_eq!(output.stdout, format!("hello {i}\n").into_bytes());
+                    assert_eq!(output.stderr, format!("{i}\n").into_bytes());
+                    assert_eq!(output.status.code(), Some(i as i32));
+                });
+            }
+        });
+        let slow = Command::new("sh").args(["-c", "read x"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut slow = std::mem::ManuallyDrop::new(slow);
+        let stdin = slow.stdin.take();
+        let pid = slow.id() as libc::pid_t;
+        let waiter = go_named("a child", move || {
+            let mut status = 0;
+            // SAFETY: room for the status.
+            (unsafe { libc::waitpid(pid, &mut status, 0) }, libc::WEXITSTATUS(status))
+        });
+        wait_until_parked("a child");
+        drop(stdin);
+        assert_eq!(waiter.join().unwrap(), (pid, 1));
+        // SAFETY: there is no such child.
+        assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, -1);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ECHILD));
+    });
+}
+
+/// Each collects ten megabytes of a child's; so many at a time that memory suffices, by std's lock and condition.
+#[test]
+fn the_output_of_children_is_collected() {
+    const GOROUTINES: usize = 200;
+    const BYTES: usize = 10_000_000;
+    let runtime = runtime(2);
+    runtime.run(|| {
+        let (permits, given_back) = (Mutex::new(20), Condvar::new());
+        mungo::scope(|s| {
+            for _ in 0..GOROUTINES {
+                s.spawn(|| {
+                    *given_back.wait_while(permits.lock().unwrap(), |left| *left == 0).unwrap() -= 1;
+                    let command = format!("head -c {BYTES} /dev/zero; echo done >&2");
+                    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+                    assert!(output.status.success());
+                    assert_eq!((output.stdout.len(), &output.stderr[..]), (BYTES, &b"done\n"[..]));
+                    drop(output);
+                    *permits.lock().unwrap() += 1;
+                    given_back.notify_one();
+                });
+            }
+        });
+    });
+    let threads = runtime.metrics().threads;
+    assert!(threads < 60, "{threads} threads");
+}
+
+fn poll(fds: &mut [libc::pollfd], ms: i32) -> i32 {
+    // SAFETY: the descriptors outlive the call.
+    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, ms) }
+}
+
+#[test]
+fn poll_waits_for_one_or_many() {
+    runtime(2).run(|| {
+        let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+        let ask = |i: usize, events| libc::pollfd { fd: pairs[i].0.as_raw_fd(), events, revents: 0 };
+        let start = Instant::now();
+        for asked in [1, 3] {
+            let mut fds: Vec<_> = (0..asked).map(|i| ask(i, libc::POLLIN)).collect();
+            assert_eq!(poll(&mut fds, 0), 0);
+            assert_eq!(poll(&mut fds, 3), 0);
+        }
+        assert_eq!(poll(&mut [], 2), 0);
+        assert!(start.elapsed() >= Duration::from_millis(8));
+        assert_eq!(poll(&mut [ask(0, libc::POLLIN | libc::POLLOUT)], -1), 1);
+        for asked in [1, 3] {
+            let mut fds: Vec<_> = (0..asked).map(|i| ask(i, libc::POLLIN)).collect();
+            // The same one twice, one that is ignored.
+            fds.push(fds[0]);
+            fds.push(libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 });
+            let name = format!("polls {asked}");
+            let waiter = go_named(&name, move || (poll(&mut fds, -1), fds.last().unwrap().revents));
+            wait_until_parked(&name);
+            (&pairs[0].1).write_all(&[1]).unwrap();
+            assert_eq!(waiter.join().unwrap(), (2, 0), "one descriptor, named twice");
+            (&pairs[0].0).read_exact(&mut [0]).unwrap();
+        }
+        let gone = libc::pollfd { fd: 1 << 19, events: libc::POLLIN, revents: 0 };
+        let mut fds = [gone, ask(0, libc::POLLIN)];
+        assert_eq!((poll(&mut fds, -1), fds[0].revents), (1, libc::POLLNVAL));
+    });
+}
+
+#[test]
+fn epoll_waits_for_its_events() {
+    runtime(2).run(|| {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        // SAFETY: descriptors and events of our own.
+        let epoll = unsafe {
+            let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(0));
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 42 };
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, near.as_raw_fd(), &mut event);
+            epoll
+        };
+        let wait = move |ms| {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+            // SAFETY: room for four.
+            let n = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), 4, ms) };
+            (n, events[0].u64)
+        };
+        assert_eq!((wait(0).0, wait(2).0), (0, 0));
+        let waiter = go_named("epoll", move || (wait(-1), wait));
+        wait_until_parked("epoll");
+        far.write_all(&[1]).unwrap();
+        let (first, wait) = waiter.join().unwrap();
+        assert_eq!((first, wait(-1)), ((1, 42), (1, 42)), "as long as it is there");
+    });
+}
+
+/// A terminal has no try. Its reader waits until there is a line.
+#[test]
+fn a_terminal_is_read_line_by_line() {
+    runtime(2).run(|| {
+        let (mut master, mut slave) = (0, 0);
+        let null = std::ptr::null_mut();
+        // SAFETY: room for both numbers.
+        let made = unsafe { libc::openpty(&mut master, &mut slave, null, null.cast(), null.cast()) };
+        if made != 0 {
+            eprintln!("skipped: no terminal can be opened here");
+            return;
+        }
+        // SAFETY: both are new.
+        let (mut master, mut slave) = unsafe {
+            (
+                std::fs::File::from(OwnedFd::from_raw_fd(master)),
+                std::fs::File::from(OwnedFd::from_raw_fd(slave)),
+            )
+        };
+        let reader = go_named("terminal", move || {
+            let mut line = [0; 16];
+            let n = slave.read(&mut line).unwrap();
+            slave.write_all(b"ok").unwrap();
+            (line[..n].to_vec(), slave)
+        });
+        wait_until_parked("terminal");
+        master.write_all(b"hello\n").unwrap();
+        assert_eq!(reader.join().unwrap().0, b"hello\n");
+    });
+}
+
+#[test]
+fn names_are_looked_up() {
+    use std::net::ToSocketAddrs;
+    runtime(1).run(|| assert!(("127.0.0.1", 80).to_socket_addrs().unwrap().all(|a| a.ip().is_loopback())));
+    runtime(1).run(|| {
+        assert!("localhost:80".to_socket_addrs().is_ok_and(|mut all| all.all(|a| a.ip().is_loopback())))
+    });
+}
+
+#[test]
+fn a_dump_names_what_may_have_blocked_threads() {
+    runtime(1).run(|| {
+        let file = std::fs::File::open("Cargo.toml").unwrap();
+        // SAFETY: no memory involved.
+        assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH) }, 0);
+        let dump = mungo::debug::dump().to_string();
+        let line = dump.lines().last().unwrap();
+        assert!(line.starts_with("mungo-interpose: calls so far that may have blocked a thread: "), "{dump}");
+        assert!(line.contains("flock 1"), "{dump}");
+    });
+}

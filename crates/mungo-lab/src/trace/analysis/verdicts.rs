@@ -1,0 +1,420 @@
+//! What is wrong, in words, with the moments at which it shows.
+
+use super::latency::Latency;
+use super::places::ProcRow;
+use crate::report::table::quantity;
+use crate::trace::build::CROWD;
+use crate::trace::model::{Model, NONE, UNKNOWN, Why};
+use std::collections::BTreeMap;
+
+/// A goroutine that could run and waits longer than this is worth a word, in ns.
+pub(crate) const LONG_WAIT_NS: u64 = 5_000_000;
+/// A goroutine that runs longer than this while others wait.
+const LONG_RUN_NS: u64 = 10_000_000;
+/// A thread that blocks longer than this before its processor is taken away.
+const LONG_BLOCK_NS: u64 = 20_000_000;
+/// Timers that are later than this.
+const LATE_TIMER_NS: u64 = 5_000_000;
+/// The busiest processor runs that much more than the idlest one.
+const IMBALANCE: u64 = 3;
+/// Goroutines of one place that have been parked for long, nearly all that it made, and it made them one by one: a pool
+/// that waits for work is made at once.
+const LEAKED: usize = 10;
+/// Time in ns for which each of them has been parked at least.
+const LEAK_NS: u64 = 1_000_000_000;
+/// Moments that are kept, the worst ones.
+const MOMENTS: usize = 5;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    Bad,
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+impl Severity {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Severity::Bad => "bad",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        }
+    }
+}
+
+/// A stretch of the trace to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Of `Model::goroutines`, or [`NONE`].
+    pub(crate) g: u32,
+    pub(crate) text: String,
+}
+
+/// Something that the trace shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    /// For programs: `long-wait`.
+    pub(crate) key: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) title: String,
+    /// What it means, and what to do.
+    pub(crate) advice: &'static str,
+    pub(crate) count: usize,
+    /// The worst first.
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// A time, in the unit that suits it.
+pub(crate) fn time(ns: u64) -> String {
+    quantity(ns as f64 / 1e3, "us")
+}
+
+/// A moment, as exactly as one would look for it.
+pub(crate) fn moment(ns: u64) -> String {
+    if ns >= 1_000_000_000 { format!("{:.4} s", ns as f64 / 1e9) } else { time(ns) }
+}
+
+/// Everything that is worth a word, the worst first.
+pub(super) fn verdicts(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict> {
+    let mut all = Vec::new();
+    all.extend(incomplete(model));
+    all.extend(long_waits(model));
+    all.extend(long_runs(model));
+    all.extend(blocked(model));
+    all.extend(stalls(model));
+    all.extend(crowds(model));
+    all.extend(imbalance(model, latency, procs));
+    all.extend(leaks(model));
+    all.extend(late_timers(model));
+    all.extend(policies(model));
+    all.sort_by_key(|v| v.severity);
+    all
+}
+
+fn incomplete(model: &Model) -> Vec<Verdict> {
+    let verdict = |key, title, advice| Verdict {
+        key,
+        severity: Severity::Warning,
+        title,
+        advice,
+        count: 1,
+        moments: Vec::new(),
+    };
+    let dropped = (model.counts.dropped > 0).then(|| {
+        let title = format!("{} events are missing", model.counts.dropped);
+        verdict("dropped", title, "They came faster than they could be written; all figures are too low.")
+    });
+    let torn = model.is_torn.then(|| {
+        let title = "The file ends early".to_owned();
+        verdict(
+            "torn",
+            title,
+            "The program was killed, still runs, or its disk was full: what is here is right.",
+        )
+    });
+    dropped.into_iter().chain(torn).collect()
+}
+
+/// The worst few of what `of` says of all spans, and how many there are.
+fn worst(model: &Model, of: impl Fn(u32) -> Option<u64>) -> (usize, Vec<u32>) {
+    let mut found: Vec<(u64, u32)> = Vec::new();
+    let mut count = 0;
+    for s in 0..model.spans.len() as u32 {
+        let Some(value) = of(s) else { continue };
+        count += 1;
+        if found.len() == MOMENTS && found[MOMENTS - 1].0 >= value {
+            continue;
+        }
+        let at = found.partition_point(|&(other, _)| other >= value);
+        found.insert(at, (value, s));
+        found.truncate(MOMENTS);
+    }
+    (count, found.into_iter().map(|(_, s)| s).collect())
+}
+
+fn long_waits(model: &Model) -> Option<Verdict> {
+    let (count, spans) =
+        worst(model, |s| Some(model.spans[s as usize].waited()).filter(|&waited| waited > LONG_WAIT_NS));
+    let moment = |s: &u32| {
+        let span = &model.spans[*s as usize];
+        let never = if span.never_ran { ", until the trace ended" } else { "" };
+        let text = format!(
+            "{} from {} could run and waited {} in {}{never}",
+            model.name(span.g),
+            model.place(span.g),
+            time(span.waited()),
+            model.queue_name(span.home)
+        );
+        Moment { start: span.ready, end: span.start, g: span.g, text }
+    };
+    let longest = spans.first().map(|&s| time(model.spans[s as usize].waited()))?;
+    Some(Verdict {
+        key: "long-wait",
+        severity: Severity::Bad,
+        title: format!("{count} times a goroutine could run and waited more than 5 ms, once {longest}"),
+        advice: "Look at what ran on that processor meanwhile. Shorter slices, more processors or the policies \
+                 `priority` and `deadline` help those that must not wait.",
+        count,
+        moments: spans.iter().map(moment).collect(),
+    })
+}
+
+/// The longest wait that overlaps with the span, and how many do by more than a millisecond.
+fn waiters(model: &Model, s: u32) -> (usize, u64) {
+    const NEAR: usize = 2_000;
+    let span = &model.spans[s as usize];
+    let runtime = model.procs[span.p as usize].runtime;
+    let (mut count, mut longest) = (0, 0);
+    for other in model.spans[s as usize + 1..].iter().take(NEAR) {
+        if model.procs[other.p as usize].runtime != runtime || other.ready >= span.end {
+            continue;
+        }
+        let waited = other.start.min(span.end).saturating_sub(other.ready.max(span.start));
+        count += usize::from(waited > 1_000_000);
+        longest = longest.max(waited);
+    }
+    (count, longest)
+}
+
+fn long_runs(model: &Model) -> Option<Verdict> {
+    let (count, spans) = worst(model, |s| {
+        let span = &model.spans[s as usize];
+        let long = span.ran() > LONG_RUN_NS && span.why != Why::Blocked;
+        (long && waiters(model, s).0 > 0).then_some(span.ran())
+    });
+    let moment = |s: &u32| {
+        let span = &model.spans[*s as usize];
+        let (waiting, longest) = waiters(model, *s);
+        let text = format!(
+            "{} from {} ran {} on {} while {waiting} others waited, up to {}",
+            model.name(span.g),
+            model.place(span.g),
+            time(span.ran()),
+            model.proc_name(span.p),
+            time(longest)
+        );
+        Moment { start: span.start, end: span.end, g: span.g, text }
+    };
+    let longest = spans.first().map(|&s| time(model.spans[s as usize].ran()))?;
+    Some(Verdict {
+        key: "long-run",
+        severity: Severity::Warning,
+        title: format!("{count} times a goroutine ran more than 10 ms while others waited, once {longest}"),
+        advice: "A slice is 10 ms unless said otherwise. More than that means that other programs had the CPU, or that \
+                 it could not be interrupted there: a C library, a lock of the runtime.",
+        count,
+        moments: spans.iter().map(moment).collect(),
+    })
+}
+
+fn blocked(model: &Model) -> Option<Verdict> {
+    let mut found: Vec<_> =
+        model.blocked.iter().filter(|b| b.at - model.spans[b.span as usize].start > 0).collect();
+    let blocked_ns = |b: &super::super::model::Blocked| b.at - model.spans[b.span as usize].start;
+    found.retain(|b| blocked_ns(b) > LONG_BLOCK_NS);
+    found.sort_by_key(|b| std::cmp::Reverse(blocked_ns(b)));
+    let worst = time(blocked_ns(found.first()?));
+    let moment = |b: &&super::super::model::Blocked| {
+        let span = &model.spans[b.span as usize];
+        let text = format!(
+            "{} from {} held {} for {} until the monitor took it away",
+            model.name(span.g),
+            model.place(span.g),
+            model.proc_name(span.p),
+            time(blocked_ns(b))
+        );
+        Moment { start: span.start, end: b.at, g: span.g, text }
+    };
+    Some(Verdict {
+        key: "blocked",
+        severity: Severity::Bad,
+        title: format!("{} threads blocked with a processor for more than 20 ms, one {worst}", found.len()),
+        advice: "Announce such calls: `mungo::blocking(|| ...)` gives the processor away at once.",
+        count: found.len(),
+        moments: found.iter().take(MOMENTS).map(moment).collect(),
+    })
+}
+
+/// Gaps between two goroutines on a processor, with somebody waiting: (start, end, processor, the next span).
+fn gaps(model: &Model) -> Vec<(u64, u64, u32, u32)> {
+    let mut gaps = Vec::new();
+    for (p, proc) in model.procs.iter().enumerate() {
+        let mut idle = proc.idle.iter().peekable();
+        let mut end = 0;
+        for &s in &proc.spans {
+            let span = &model.spans[s as usize];
+            // What it slept through is no gap; somebody must have waited all the time.
+            while let Some((_, until)) = idle.next_if(|(since, _)| *since < span.start) {
+                end = end.max(*until);
+            }
+            let start = end.max(span.ready);
+            if start + LONG_WAIT_NS < span.start {
+                gaps.push((start, span.start, p as u32, s));
+            }
+            end = end.max(span.end);
+        }
+    }
+    gaps.sort_by_key(|(start, end, ..)| std::cmp::Reverse(end - start));
+    gaps
+}
+
+fn stalls(model: &Model) -> Option<Verdict> {
+    let gaps = gaps(model);
+    let longest = gaps.first().map(|(start, end, ..)| time(end - start))?;
+    let moment = |&(start, end, p, s): &(u64, u64, u32, u32)| {
+        let g = model.spans[s as usize].g;
+        let who = model.name(g);
+        let text = format!("{} ran nobody for {}, while {who} waited", model.proc_name(p), time(end - start));
+        Moment { start, end, g, text }
+    };
+    Some(Verdict {
+        key: "stall",
+        severity: Severity::Warning,
+        title: format!("{} times a processor stood still for more than 5 ms, once {longest}", gaps.len()),
+        advice: "Goroutines waited for it. Its thread had no CPU, as on a machine that other programs keep busy, or \
+                 with more processors than the CPU quota allows.",
+        count: gaps.len(),
+        moments: gaps.iter().take(MOMENTS).map(moment).collect(),
+    })
+}
+
+fn crowds(model: &Model) -> Option<Verdict> {
+    let mut found: Vec<_> = model.crowds.iter().collect();
+    found.sort_by_key(|c| std::cmp::Reverse(c.peak));
+    let peak = found.first()?.peak;
+    let moment = |c: &&crate::trace::model::Crowd| {
+        let text = format!(
+            "up to {} in {}, more than {CROWD} for {}",
+            c.peak,
+            model.queue_name(c.home),
+            time(c.end - c.start)
+        );
+        Moment { start: c.start, end: c.end, g: NONE, text }
+    };
+    Some(Verdict {
+        key: "queue",
+        severity: Severity::Warning,
+        title: format!("{} times a queue was longer than {CROWD}, once {peak}", found.len()),
+        advice: "More work is made than the processors can do. If it goes on, limit it: a semaphore, a bounded \
+                 channel, fewer goroutines at a time.",
+        count: found.len(),
+        moments: found.iter().take(MOMENTS).map(moment).collect(),
+    })
+}
+
+fn imbalance(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict> {
+    // Where nobody waits there is nothing to share.
+    let waited = latency.all.split.behind;
+    let runtimes: std::collections::BTreeSet<u32> = model.procs.iter().map(|p| p.runtime).collect();
+    let verdict = |runtime| {
+        let of = procs.iter().filter(|row| model.procs[row.proc as usize].runtime == runtime);
+        let most = of.clone().max_by_key(|row| row.busy)?;
+        let least = of.min_by_key(|row| row.busy)?;
+        let uneven = most.busy > IMBALANCE * least.busy && most.busy > model.end / 5;
+        (uneven && waited > model.end / 10).then(|| Verdict {
+            key: "imbalance",
+            severity: Severity::Warning,
+            title: format!(
+                "{} ran goroutines for {}, {} for {}",
+                model.proc_name(most.proc),
+                time(most.busy),
+                model.proc_name(least.proc),
+                time(least.busy)
+            ),
+            advice: "Work was there and was not shared. Goroutines that are bound to a thread, and policies that keep \
+                     work where it is, do that.",
+            count: 1,
+            moments: vec![Moment { start: 0, end: model.end, g: NONE, text: "all of the trace".to_owned() }],
+        })
+    };
+    runtimes.into_iter().filter_map(verdict).collect()
+}
+
+/// Goroutines that one place made more than [`LEAK_NS`] before the trace ends.
+#[derive(Default)]
+struct Made {
+    count: usize,
+    first: u64,
+    last: u64,
+    /// Since when which of them is parked: the span before that.
+    parked: Vec<(u64, u32)>,
+}
+
+fn leaks(model: &Model) -> Vec<Verdict> {
+    let Some(until) = model.end.checked_sub(LEAK_NS) else { return Vec::new() };
+    let mut places: BTreeMap<u32, Made> = BTreeMap::new();
+    for (g, goroutine) in model.goroutines.iter().enumerate().filter(|(_, g)| g.created < until) {
+        let made = places.entry(goroutine.place).or_default();
+        made.first = if made.count == 0 { goroutine.created } else { made.first };
+        made.last = goroutine.created;
+        made.count += 1;
+        let Some(&last) = model.spans_of(g as u32).last() else { continue };
+        let span = &model.spans[last as usize];
+        if span.why == Why::Parked && goroutine.ended == UNKNOWN && span.end < until {
+            made.parked.push((span.end, last));
+        }
+    }
+    places.into_iter().filter_map(|(place, made)| leak(model, place, made)).collect()
+}
+
+fn leak(model: &Model, place: u32, mut made: Made) -> Option<Verdict> {
+    let one_by_one = made.last - made.first > model.end / 4;
+    if made.parked.len() < LEAKED || made.parked.len() * 10 < made.count * 9 || !one_by_one {
+        return None;
+    }
+    made.parked.sort_unstable();
+    let moment = |&(since, s): &(u64, u32)| {
+        let span = &model.spans[s as usize];
+        let reason = &model.reasons[span.reason as usize];
+        let text = format!("{} parked ({reason}) and did not run again", model.name(span.g));
+        Moment { start: since, end: since, g: span.g, text }
+    };
+    Some(Verdict {
+        key: "leak",
+        severity: Severity::Warning,
+        title: format!(
+            "{} goroutines made at {} are parked for more than {} and have not ended",
+            made.parked.len(),
+            model.places[place as usize],
+            time(LEAK_NS)
+        ),
+        advice: "They may be waiting for good. `mungo::debug::leaked` says which of them nobody can wake any more.",
+        count: made.parked.len(),
+        moments: made.parked.iter().take(MOMENTS).map(moment).collect(),
+    })
+}
+
+fn late_timers(model: &Model) -> Option<Verdict> {
+    let (late, at) = model.counts.latest_timer;
+    (late > LATE_TIMER_NS).then(|| Verdict {
+        key: "late-timer",
+        severity: Severity::Warning,
+        title: format!("Timers ran up to {} late", time(late)),
+        advice: "All processors computed, or the kernel gave the thread no CPU when it was due.",
+        count: 1,
+        moments: vec![Moment {
+            start: at.saturating_sub(late),
+            end: at,
+            g: NONE,
+            text: format!("{} late", time(late)),
+        }],
+    })
+}
+
+/// A policy that is there from the beginning is none.
+fn policies(model: &Model) -> Vec<Verdict> {
+    let changes = model.policies.iter().filter(|(at, ..)| *at > 0);
+    let verdict = |(at, _, name): &(u64, u32, String)| Verdict {
+        key: "policy",
+        severity: Severity::Note,
+        title: format!("The policy {name} decides from {} on", time(*at)),
+        advice: "The program asked for it, or the runtime replaced a policy that failed.",
+        count: 1,
+        moments: vec![Moment { start: *at, end: *at, g: NONE, text: format!("from here on: {name}") }],
+    };
+    changes.map(verdict).collect()
+}

@@ -1,0 +1,224 @@
+//! Small traces, written by hand, and what becomes of them.
+
+use super::*;
+use crate::trace::analysis::{analyse, chain};
+use mungo_trace::How;
+
+/// A trace of one runtime with events at given times, in µs.
+#[derive(Default)]
+struct Script {
+    trace: Trace,
+}
+
+impl Script {
+    fn at(mut self, us: u64, p: u32, kind: Kind) -> Script {
+        self.trace.events.push(Event { time_ns: us * 1000, runtime: 1, m: p, p: Some(p), kind });
+        self
+    }
+
+    fn ready(self, us: u64, p: u32, g: u64, waker: Option<u64>, cause: Cause) -> Script {
+        self.at(us, p, Kind::Ready { g, waker, cause, queue: Queue::Ring, position: 0 })
+    }
+
+    fn start(self, us: u64, p: u32, g: u64) -> Script {
+        self.at(us, p, Kind::Start { g, queue: Queue::Ring, waited_ns: 0 })
+    }
+
+    fn stop(self, us: u64, p: u32, g: u64, why: Stop) -> Script {
+        self.at(us, p, Kind::Stop { g, why })
+    }
+
+    fn park(mut self, us: u64, p: u32, g: u64, reason: &str) -> Script {
+        let reason = self.trace.dictionary.intern(reason);
+        self.stop(us, p, g, Stop::Parked { reason, object: 0 })
+    }
+
+    fn park_for(mut self, us: u64, p: u32, g: u64, reason: &str, object: u64) -> Script {
+        let reason = self.trace.dictionary.intern(reason);
+        self.stop(us, p, g, Stop::Parked { reason, object })
+    }
+
+    fn model(&self) -> Model {
+        build(&self.trace)
+    }
+}
+
+const PREEMPTED: Stop = Stop::Preempted { by: Some(2), how: How::Injected };
+
+#[test]
+fn a_run_has_its_wait_its_waker_and_its_reason() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .ready(10, 0, 2, Some(1), Cause::Woken)
+        .park(30, 0, 1, "chan receive")
+        .start(31, 0, 2)
+        .stop(40, 0, 2, Stop::Ended)
+        .model();
+    let [one, two] = &model.spans[..] else { panic!("{:?}", model.spans) };
+    assert_eq!((one.start, one.end, one.why), (0, 30_000, Why::Parked));
+    assert_eq!(model.reasons[one.reason as usize], "chan receive");
+    assert_eq!((two.ready, two.start, two.end), (10_000, 31_000, 40_000));
+    assert_eq!((two.waker, two.cause, two.why), (one.g, cause_number(Cause::Woken), Why::Ended));
+    assert_eq!(model.goroutines[two.g as usize].ended, 40_000);
+    let latency = analyse(&model).latency;
+    let woken = &latency.causes[0];
+    assert_eq!((woken.name, woken.times.len()), ("woken by a goroutine", 1));
+    assert_eq!((woken.split.behind, woken.split.idle, woken.split.between), (20_000, 0, 1_000));
+    assert_eq!(latency.behind[0].ns, 20_000);
+}
+
+#[test]
+fn a_wait_is_split_into_others_sleep_and_the_rest() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .park(10, 0, 1, "sleep")
+        .at(10, 0, Kind::ProcIdle)
+        .at(12, 1, Kind::ProcGained)
+        .ready(20, 1, 2, None, Cause::Timer)
+        .at(50, 0, Kind::ProcGained)
+        .start(55, 0, 2)
+        .park(60, 0, 2, "sleep")
+        .model();
+    let all = analyse(&model).latency.all.split;
+    assert_eq!((all.behind, all.idle, all.between), (0, 30_000, 5_000));
+}
+
+#[test]
+fn preempted_goroutines_name_who_they_made_room_for() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .ready(5, 0, 2, None, Cause::Timer)
+        .stop(9, 0, 1, PREEMPTED)
+        .ready(9, 0, 1, None, Cause::Preempted)
+        .start(10, 0, 2)
+        .park(11, 0, 2, "sleep")
+        .start(12, 0, 1)
+        .stop(20, 0, 1, Stop::Ended)
+        .model();
+    let preemptions = analyse(&model).preemptions;
+    assert_eq!((preemptions.len(), preemptions[0].count, preemptions[0].ran_ns), (1, 1, 9_000));
+    assert_eq!(model.spans[2].waited(), 3_000);
+}
+
+#[test]
+fn a_goroutine_without_a_processor_goes_on_where_it_gets_one() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .at(30, 0, Kind::BlockedFound { g: 1 })
+        .start(31, 0, 2)
+        .at(50, 1, Kind::Start { g: 1, queue: Queue::Thread, waited_ns: 0 })
+        .stop(60, 1, 1, Stop::Ended)
+        .model();
+    assert_eq!(model.blocked.len(), 1);
+    assert_eq!((model.spans[0].end, model.spans[0].why), (30_000, Why::Blocked));
+    let last = &model.spans[2];
+    assert_eq!((last.g, model.procs[last.p as usize].p, last.waited()), (model.spans[0].g, 1, 0));
+    assert_eq!(model.spans[1].why, Why::Unfinished);
+}
+
+#[test]
+fn what_waits_at_the_end_has_a_wait_and_no_run() {
+    let model =
+        Script::default().start(0, 0, 1).ready(10, 0, 2, Some(1), Cause::Spawned).start(6_000, 1, 3).model();
+    let last = model.spans.last().expect("a span");
+    assert!(last.never_ran && last.waited() == 5_990_000 && last.ran() == 0, "{last:?}");
+    assert_eq!(analyse(&model).verdicts[0].key, "long-wait");
+}
+
+#[test]
+fn events_that_make_no_sense_do_no_harm() {
+    let model = Script::default()
+        .stop(1, 0, 7, Stop::Ended)
+        .start(2, 0, 8)
+        .start(3, 0, 8)
+        .start(4, 0, 9)
+        .start(5, 1, 9)
+        .ready(6, 1, 9, Some(9), Cause::Moved)
+        .at(7, 5, Kind::Dropped { count: 3 })
+        .at(0, 0, Kind::ProcIdle)
+        .model();
+    assert!(model.spans.iter().all(|s| s.ready <= s.start && s.start <= s.end), "{:?}", model.spans);
+    assert_eq!(model.counts.dropped, 3);
+    assert!(analyse(&model).verdicts.iter().any(|v| v.key == "dropped"));
+    let empty = Script::default().model();
+    assert!(empty.spans.is_empty() && analyse(&empty).verdicts.is_empty());
+}
+
+/// 1 asks 2, which asks 3; the answers come back.
+fn chained() -> Script {
+    let script = Script::default().start(0, 0, 1);
+    let script = script.ready(10, 0, 2, Some(1), Cause::Woken).park(11, 0, 1, "chan receive").start(15, 0, 2);
+    let script = script.ready(30, 0, 3, Some(2), Cause::Woken).park(31, 0, 2, "chan receive").start(40, 0, 3);
+    let script = script.ready(70, 0, 2, Some(3), Cause::Woken).park(71, 0, 3, "sleep").start(72, 0, 2);
+    script.ready(80, 0, 1, Some(2), Cause::Woken).park(81, 0, 2, "sleep").start(85, 0, 1).stop(
+        100,
+        0,
+        1,
+        Stop::Ended,
+    )
+}
+
+#[test]
+fn wakeups_are_followed_backward() {
+    let model = chained().model();
+    let ids = |spans: Vec<u32>| -> Vec<u64> {
+        spans.into_iter().map(|s| model.goroutines[model.spans[s as usize].g as usize].id).collect()
+    };
+    assert_eq!(ids(chain(&model, 4, 10)), [1, 2, 3, 2, 1]);
+    assert_eq!(ids(chain(&model, 4, 2)), [1, 2]);
+}
+
+#[test]
+fn the_critical_path_of_a_region_goes_through_those_that_it_waits_for() {
+    let mut script = chained();
+    let name = script.trace.dictionary.intern("request");
+    let event = |us: u64, kind| Event { time_ns: us * 1000, runtime: 1, m: 0, p: Some(0), kind };
+    script.trace.events.insert(1, event(0, Kind::RegionBegin { g: Some(1), id: 9, name }));
+    script.trace.events.push(event(100, Kind::RegionEnd { g: Some(1), id: 9, name }));
+    let model = script.model();
+    let row = &analyse(&model).regions[0];
+    assert_eq!((row.name.as_str(), row.times.len()), ("request", 1));
+    // 2 and 3 run while 1 is parked; what 2 did before 1 parked is not on the path, and nobody waits for nothing.
+    assert_eq!(row.running, 11_000 + (31_000 - 15_000) + (70_000 - 40_000) + (80_000 - 72_000) + 15_000);
+    assert_eq!(row.waiting, 4_000 + 9_000 + 2_000 + 5_000);
+    assert_eq!(row.parked, 0);
+}
+
+#[test]
+fn long_queues_are_found() {
+    let script = (0..150).fold(Script::default().start(0, 0, 1000), |script, g| {
+        script.ready(10 + g, 0, g + 1, Some(1000), Cause::Spawned)
+    });
+    let script = (0..150).fold(script.stop(500, 0, 1000, Stop::Ended), |script, g| {
+        script.start(501 + 2 * g, 0, g + 1).stop(502 + 2 * g, 0, g + 1, Stop::Ended)
+    });
+    let model = script.model();
+    assert_eq!((model.crowds.len(), model.crowds[0].peak), (1, 150));
+    assert!(analyse(&model).verdicts.iter().any(|v| v.key == "queue"));
+}
+
+#[test]
+fn waits_are_told_apart_by_what_is_waited_for() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .park_for(10, 0, 1, "chan receive", 0x20)
+        .start(10, 0, 2)
+        .park_for(20, 0, 2, "net read", 7)
+        .start(20, 0, 3)
+        .ready(30, 0, 1, Some(3), Cause::Woken)
+        .park_for(40, 0, 3, "join", 1)
+        .start(40, 0, 1)
+        .park_for(50, 0, 1, "chan receive", 0x21)
+        .at(100, 0, Kind::ProcIdle)
+        .model();
+    let waits = analyse(&model).waits;
+    let of = |what: &str| {
+        let row = waits.iter().find(|row| model.reasons[row.reason as usize] == what);
+        row.map(|row| (row.times.len(), row.total_ns, row.open))
+    };
+    assert_eq!(of("chan receive 0x100"), Some((1, 20_000, 0)));
+    assert_eq!(of("chan receive 0x108"), Some((1, 50_000, 1)));
+    assert_eq!(of("net read, descriptor 7"), Some((1, 80_000, 1)));
+    assert_eq!(of("join of goroutine 1"), Some((1, 60_000, 1)));
+    assert_eq!(model.reasons[waits[0].reason as usize], "net read, descriptor 7", "the longest first");
+}

@@ -1,0 +1,325 @@
+//! `mungo trace stats`: the figures of a trace, as tables or as JSON.
+
+use super::analysis::{Analysis, Moment, Severity, Verdict, analyse, chain, moment as at, time};
+use super::model::{CAUSES, Model, NONE};
+use crate::error::Result;
+use crate::out::{Ink, Out};
+use crate::report::table::{self, number, quantity};
+use crate::stats::Times;
+use crate::tour::grouped;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Rows of a table; the rest is in the JSON.
+const ROWS: usize = 12;
+
+/// Rows of a table in the JSON.
+const JSON_ROWS: usize = 1_000;
+
+/// Hops of the chain that is shown.
+const HOPS: usize = 12;
+
+/// `mungo trace stats`.
+pub(super) fn run(model: &Model, path: &Path, json: bool, out: &Out) -> Result<()> {
+    let analysis = analyse(model);
+    match json {
+        true => Ok(out.line(serde_json::to_string_pretty(&to_json(model, &analysis)).expect("plain values"))?),
+        false => print(model, &analysis, path, out),
+    }
+}
+
+/// One line about the trace.
+pub(super) fn summary(model: &Model) -> String {
+    let policies: Vec<&str> = model.policies.iter().filter(|p| p.0 == 0).map(|p| p.2.as_str()).collect();
+    let under = if policies.is_empty() { String::new() } else { format!(" under {}", policies.join(", ")) };
+    format!(
+        "{}, {} processors, {} goroutines, {} runs, {} events{under}",
+        time(model.end),
+        model.procs.len(),
+        grouped(model.goroutines.len() as u64),
+        grouped(model.spans.iter().filter(|s| !s.never_ran).count() as u64),
+        grouped(model.counts.events)
+    )
+}
+
+fn quantiles(times: &Times) -> [String; 4] {
+    [0.5, 0.9, 0.99, 1.0].map(|q| quantity(times.quantile_us(q), "us"))
+}
+
+fn percent(part: u64, of: u64) -> String {
+    format!("{} %", number((1000.0 * part as f64 / of.max(1) as f64).round() / 10.0))
+}
+
+/// A table with a title, unless it is empty.
+fn section(out: &Out, title: &str, texts: usize, head: &[&str], rows: Vec<Vec<String>>) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let (all, shown) = (rows.len(), rows.len().min(ROWS));
+    out.line(format!("\n{}", out.paint(Ink::Heading, title)))?;
+    let head = head.iter().map(|h| (*h).to_owned()).collect();
+    out.line(table::render(out, texts, head, rows.into_iter().take(ROWS).collect()))?;
+    if shown < all {
+        out.line(out.paint(Ink::Faint, format!("{} more rows: --json has them", all - shown)))?;
+    }
+    Ok(())
+}
+
+fn print(model: &Model, a: &Analysis, path: &Path, out: &Out) -> Result<()> {
+    out.line(out.paint(Ink::Heading, format!("{}: {}", path.display(), summary(model))))?;
+    verdicts(a, out)?;
+    latency(model, a, out)?;
+    places(model, a, out)?;
+    processors(model, a, out)?;
+    wakes(model, a, out)?;
+    waits(model, a, out)?;
+    regions(model, a, out)
+}
+
+fn verdicts(a: &Analysis, out: &Out) -> Result<()> {
+    if a.verdicts.is_empty() {
+        out.line("nothing stands out: no long waits, no long runs, no long queues")?;
+    }
+    for verdict in &a.verdicts {
+        let mark = match verdict.severity {
+            Severity::Bad => out.glyph("✗", "x"),
+            Severity::Warning => "!",
+            Severity::Note => "-",
+        };
+        out.line(format!("{mark} {}", out.paint(Ink::Heading, &verdict.title)))?;
+        for moment in verdict.moments.iter().take(2) {
+            out.line(out.fold("    ", &format!("at {}: {}", at(moment.start), moment.text)))?;
+        }
+        out.line(out.paint(Ink::Faint, out.fold("    ", verdict.advice)))?;
+    }
+    Ok(())
+}
+
+fn latency(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let split_total = |s: &super::analysis::Split| s.behind + s.idle + s.between;
+    let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
+        let mut cells = vec![row.name.to_owned(), grouped(row.times.len())];
+        cells.extend(quantiles(&row.times));
+        let total = split_total(&row.split);
+        cells.extend([row.split.behind, row.split.idle, row.split.between].map(|part| percent(part, total)));
+        cells
+    });
+    let head =
+        ["runnable because", "times", "p50", "p90", "p99", "max", "behind others", "P asleep", "between"];
+    section(out, "Scheduling latency: from runnable to running", 1, &head, causes.collect())?;
+    let behind = a.latency.behind.iter().map(|b| {
+        vec![model.places[b.place as usize].clone(), time(b.ns), percent(b.ns, a.latency.all.split.behind)]
+    });
+    section(
+        out,
+        "Behind whom: who ran meanwhile",
+        1,
+        &["made at", "waited behind it", "share"],
+        behind.collect(),
+    )
+}
+
+fn places(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.places.iter().map(|row| {
+        let [p50, _, p99, max] = quantiles(&row.run);
+        let [wait_p50, _, wait_p99, wait_max] = quantiles(&row.wait);
+        let name = model.places[row.place as usize].clone();
+        let counts = [row.goroutines, row.alive].map(grouped);
+        let mut cells = vec![name];
+        cells.extend(counts);
+        cells.extend([time(row.run_ns), p50, p99, max, wait_p50, wait_p99, wait_max]);
+        cells.push(grouped(row.preempted));
+        cells
+    });
+    let head = [
+        "made at",
+        "made",
+        "alive",
+        "ran",
+        "run p50",
+        "run p99",
+        "run max",
+        "wait p50",
+        "wait p99",
+        "wait max",
+        "preempted",
+    ];
+    section(out, "Goroutines by the place that makes them", 1, &head, rows.collect())?;
+    let rows = a.preemptions.iter().map(|row| {
+        let by = model.places.get(row.by as usize).map_or("nobody", String::as_str);
+        let victim = model.places[row.victim as usize].clone();
+        vec![by.to_owned(), victim, grouped(row.count), time(row.ran_ns)]
+    });
+    section(
+        out,
+        "Who made room for whom",
+        2,
+        &["for one of", "stopped one of", "times", "after"],
+        rows.collect(),
+    )
+}
+
+fn processors(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.procs.iter().map(|row| {
+        let bar = out.bar(row.busy as f64, model.end as f64, 20);
+        let shares = [row.busy, row.idle, row.between].map(|part| percent(part, model.end));
+        let mut cells = vec![model.proc_name(row.proc), bar];
+        cells.extend(shares);
+        cells.extend([row.runs, row.stolen].map(grouped));
+        cells
+    });
+    let head = ["", "", "busy", "asleep", "between", "runs", "stolen"];
+    section(out, "Processors", 2, &head, rows.collect())
+}
+
+fn wakes(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.wakes.iter().map(|row| {
+        let [p50, _, p99, max] = quantiles(&row.wait);
+        let name = |place: u32| model.places[place as usize].clone();
+        let cause = CAUSES[row.cause as usize].replace("woken by a goroutine", "woken");
+        vec![name(row.waker), name(row.woken), cause, grouped(row.wait.len()), p50, p99, max]
+    });
+    let head = ["one of", "made runnable one of", "as", "times", "wait p50", "wait p99", "wait max"];
+    section(out, "Wake-ups", 3, &head, rows.collect())?;
+    let Some(worst) = worst_chain(model) else { return Ok(()) };
+    let rows = worst.iter().rev().map(|&s| {
+        let span = &model.spans[s as usize];
+        vec![
+            at(span.ready),
+            format!("{} ({})", model.name(span.g), model.place(span.g)),
+            CAUSES[span.cause as usize].to_owned(),
+            time(span.waited()),
+            time(span.ran()),
+        ]
+    });
+    let head = ["at", "goroutine", "runnable because", "waited", "ran"];
+    section(out, "The chain of wake-ups to the longest wait of a woken goroutine", 1, &head, rows.collect())
+}
+
+fn waits(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.waits.iter().map(|row| {
+        let [p50, _, p99, max] = quantiles(&row.times);
+        let what = model.reasons[row.reason as usize].clone();
+        let longest = at(model.spans[row.longest as usize].end);
+        vec![what, grouped(row.times.len()), time(row.total_ns), p50, p99, max, longest, grouped(row.open)]
+    });
+    let head = ["", "times", "in all", "p50", "p99", "max", "longest at", "at the end"];
+    section(out, "What goroutines waited for", 1, &head, rows.collect())
+}
+
+/// The chain to the longest wait that has one.
+fn worst_chain(model: &Model) -> Option<Vec<u32>> {
+    let woken = (0..model.spans.len()).filter(|&s| model.spans[s].waker != NONE);
+    let worst = woken.max_by_key(|&s| model.spans[s].waited())?;
+    Some(chain(model, worst as u32, HOPS))
+}
+
+fn regions(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.regions.iter().map(|row| {
+        let [p50, _, p99, max] = quantiles(&row.times);
+        let kind = if row.is_task { "task" } else { "region" };
+        let total = row.running + row.waiting + row.parked;
+        let mut cells = vec![row.name.clone(), kind.to_owned(), grouped(row.times.len()), p50, p99, max];
+        cells.push(at(model.regions[row.slowest].start));
+        cells.extend([row.running, row.waiting, row.parked].map(|part| percent(part, total)));
+        cells
+    });
+    let head = ["", "", "times", "p50", "p99", "max", "slowest at", "it ran", "could run", "parked"];
+    section(out, "Regions and tasks, with the critical path of the slowest", 2, &head, rows.collect())
+}
+
+fn times_json(times: &Times) -> Value {
+    let [p50, p90, p99, max] = [0.5, 0.9, 0.99, 1.0].map(|q| times.quantile_us(q));
+    json!({ "count": times.len(), "p50_us": p50, "p90_us": p90, "p99_us": p99, "max_us": max })
+}
+
+fn moment_json(model: &Model, moment: &Moment) -> Value {
+    let g = model.goroutines.get(moment.g as usize).map(|g| g.id);
+    json!({ "start_ns": moment.start, "end_ns": moment.end, "goroutine": g, "text": moment.text })
+}
+
+pub(super) fn verdict_json(model: &Model, verdict: &Verdict) -> Value {
+    json!({
+        "key": verdict.key,
+        "severity": verdict.severity.text(),
+        "title": verdict.title,
+        "advice": verdict.advice,
+        "count": verdict.count,
+        "moments": verdict.moments.iter().map(|m| moment_json(model, m)).collect::<Vec<_>>(),
+    })
+}
+
+fn to_json(model: &Model, a: &Analysis) -> Value {
+    let place = |place: u32| model.places.get(place as usize).cloned();
+    let list = |values: Vec<Value>| values.into_iter().take(JSON_ROWS).collect::<Vec<_>>();
+    let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
+        let (times, s) = (times_json(&row.times), row.split);
+        let split = json!({ "behind_ns": s.behind, "asleep_ns": s.idle, "between_ns": s.between });
+        json!({ "cause": row.name, "wait": times, "split": split })
+    });
+    let behind =
+        a.latency.behind.iter().map(|b| json!({ "place": place(b.place), "ns": b.ns, "times": b.times }));
+    let places = a.places.iter().map(|row| {
+        json!({
+            "place": place(row.place), "goroutines": row.goroutines, "alive": row.alive,
+            "run": times_json(&row.run), "run_ns": row.run_ns,
+            "wait": times_json(&row.wait), "wait_ns": row.wait_ns, "preempted": row.preempted,
+        })
+    });
+    let preemptions = a.preemptions.iter().map(|row| {
+        json!({ "by": place(row.by), "victim": place(row.victim), "count": row.count, "ran_ns": row.ran_ns })
+    });
+    let procs = a.procs.iter().map(|row| {
+        json!({
+            "runtime": model.procs[row.proc as usize].runtime, "p": model.procs[row.proc as usize].p,
+            "busy_ns": row.busy, "asleep_ns": row.idle, "between_ns": row.between, "runs": row.runs,
+            "stolen": row.stolen,
+        })
+    });
+    let wakes = a.wakes.iter().map(|row| {
+        let cause = CAUSES[row.cause as usize];
+        let wait = times_json(&row.wait);
+        json!({ "waker": place(row.waker), "woken": place(row.woken), "cause": cause, "wait": wait })
+    });
+    let regions = a.regions.iter().map(|row| {
+        json!({
+            "name": row.name, "task": row.is_task, "time": times_json(&row.times),
+            "slowest": {
+                "start_ns": model.regions[row.slowest].start, "end_ns": model.regions[row.slowest].end,
+                "running_ns": row.running, "runnable_ns": row.waiting, "parked_ns": row.parked,
+            },
+        })
+    });
+    let waits = a.waits.iter().map(|row| {
+        let what = &model.reasons[row.reason as usize];
+        let longest = model.spans[row.longest as usize].end;
+        json!({
+            "for": what, "time": times_json(&row.times), "total_ns": row.total_ns,
+            "longest_at_ns": longest, "at_the_end": row.open,
+        })
+    });
+    let policies = model.policies.iter().map(|p| json!({ "at_ns": p.0, "runtime": p.1, "name": p.2 }));
+    json!({
+        "mungo": env!("CARGO_PKG_VERSION"),
+        "length_ns": model.end,
+        "events": model.counts.events,
+        "dropped": model.counts.dropped,
+        "torn": model.is_torn,
+        "goroutines": model.goroutines.len(),
+        "runs": model.spans.iter().filter(|s| !s.never_ran).count(),
+        "polls": model.counts.polls,
+        "timers": model.counts.timers,
+        "steals": model.counts.steals,
+        "threads": model.counts.threads,
+        "policies": policies.collect::<Vec<_>>(),
+        "verdicts": a.verdicts.iter().map(|v| verdict_json(model, v)).collect::<Vec<_>>(),
+        "latency": causes.collect::<Vec<_>>(),
+        "behind": list(behind.collect()),
+        "places": list(places.collect()),
+        "preemptions": list(preemptions.collect()),
+        "processors": procs.collect::<Vec<_>>(),
+        "wakeups": list(wakes.collect()),
+        "waits": list(waits.collect()),
+        "regions": list(regions.collect()),
+    })
+}

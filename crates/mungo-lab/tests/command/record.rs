@@ -1,0 +1,102 @@
+//! Traces of real programs: `mungo trace record`, and `--trace` of `run` and `compare`.
+
+use super::{fails, mungo, scratch, succeeds, text};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// `mungo trace record` of `mungo run`: the command uses mungo itself.
+fn record(output: &Path, more: &[&str], program: &[&str]) -> Command {
+    let mut command = mungo(&["trace", "record", "-o"]);
+    command.arg(output).args(more).args(program);
+    command
+}
+
+fn stats(path: &Path) -> Value {
+    serde_json::from_str(&succeeds(mungo(&["trace", "stats", "--json"]).arg(path))).expect("JSON")
+}
+
+const SKYNET: [&str; 7] = [env!("CARGO_BIN_EXE_mungo"), "run", "skynet", "--duration", "100ms", "--procs", "2"];
+
+#[test]
+fn a_program_is_recorded() {
+    let path = scratch("recorded.trace");
+    let output = record(&path, &[], &SKYNET).output().expect("it starts");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(text(&output.stdout).contains("skynet under default"), "the program's own output is untouched");
+    assert!(said.contains("mungo trace stats") && said.contains("recorded.trace"), "{said}");
+    let report = stats(&path);
+    assert_eq!(report["torn"], false);
+    let places = report["places"].as_array().expect("places");
+    assert!(places.iter().any(|p| p["place"].as_str().is_some_and(|p| p.contains("skynet.rs"))), "{places:?}");
+}
+
+/// The program writes a trace of 0.6 s.
+#[test]
+fn the_last_of_it_is_kept() {
+    let whole = super::trace::synthetic("all.trace", 6, 50_000);
+    let copy = format!("cp '{}' \"$MUNGO_TRACE\"", whole.display());
+    let kept = |last: &str| {
+        let path = scratch("last.trace");
+        succeeds(&mut record(&path, &["--last", last], &["sh", "-c", &copy]));
+        stats(&path)
+    };
+    let whole = stats(&whole);
+    let length = |report: &Value| report["length_ns"].as_u64().expect("a length");
+    let last = kept("100ms");
+    // From a round of the writer on; these are 20 ms long here, and the last one is not full.
+    assert!((80_000_000..=120_000_000).contains(&length(&last)), "{}", length(&last));
+    assert!(length(&whole) > 400_000_000);
+    assert_eq!(last["torn"], false);
+    // Goroutines from before that still have a place.
+    let places = |report: &Value| report["places"].as_array().expect("places").len();
+    assert_eq!(places(&last), places(&whole), "{}", last["places"]);
+    assert_eq!(kept("10s"), whole, "a shorter trace is kept whole");
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    let path = scratch("status.trace");
+    let said = fails(&mut record(&path, &[], &["sh", "-c", "exit 3"]), 3);
+    assert!(said.contains("ended with exit status: 3"), "{said}");
+    let said = fails(&mut record(&path, &[], &["true"]), 1);
+    assert!(said.contains("has written no trace") && said.contains("does not use mungo"), "{said}");
+    assert!(!path.exists(), "an empty trace is left behind");
+    assert!(
+        fails(&mut record(&path, &[], &["./no/such/program"]), 1).contains("cannot start ./no/such/program")
+    );
+    let nowhere = Path::new("/no/such/folder/x.trace");
+    assert!(fails(&mut record(nowhere, &[], &["true"]), 1).contains("cannot write the trace"));
+    assert!(fails(&mut mungo(&["trace", "record"]), 2).contains("PROGRAM"));
+}
+
+#[test]
+fn a_workload_is_recorded_where_it_runs() {
+    let path = scratch("workload.trace");
+    let mut command = mungo(&["run", "pingpong", "--duration", "50ms", "--procs", "2"]);
+    let output = command.arg(format!("--trace={}", path.display())).output().expect("it starts");
+    assert!(
+        output.status.success() && text(&output.stderr).contains("mungo trace view"),
+        "{}",
+        text(&output.stderr)
+    );
+    let report = stats(&path);
+    let wakes = report["wakeups"].as_array().expect("wake-ups");
+    assert!(wakes.iter().any(|w| w["cause"] == "woken by a goroutine"), "{wakes:?}");
+}
+
+#[test]
+fn a_comparison_links_what_went_worst() {
+    let (folder, page) = (scratch("worst"), scratch("worst.html"));
+    let mut command =
+        mungo(&["compare", "-w", "pingpong", "-p", "default,fifo", "--duration", "40ms", "--repeat", "2"]);
+    succeeds(command.arg("--trace").arg(&folder).arg("--html").arg(&page));
+    let html = std::fs::read_to_string(&page).expect("a page");
+    for policy in ["default", "fifo"] {
+        let trace = folder.join(format!("pingpong-{policy}.trace"));
+        assert!(stats(&trace)["runs"].as_u64() > Some(0));
+        let link = format!("pingpong-{policy}.trace.html#t=");
+        assert!(html.contains(&link), "no link to {policy}");
+    }
+}

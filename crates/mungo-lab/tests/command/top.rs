@@ -1,0 +1,173 @@
+//! `mungo top`, and the socket that it asks.
+
+use super::{fails, mungo, scratch, succeeds};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// A program that keeps two Ps busy, and is ended with this.
+struct Program {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+        _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn program(name: &str) -> Program {
+    program_at(scratch(&format!("{name}.sock")), "pingpong")
+}
+
+fn program_at(socket: PathBuf, workload: &str) -> Program {
+    let mut command = mungo(&["run", workload, "--duration", "60s", "--procs", "2"]);
+    command.env("MUNGO_DEBUG", format!("listen={}", socket.display()));
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let program = Program { child, socket };
+    let start = Instant::now();
+    while UnixStream::connect(&program.socket).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    program
+}
+
+fn once(target: &str) -> Value {
+    let text = succeeds(&mut mungo(&["top", target, "--once", "--json", "--interval", "300ms"]));
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn a_program_is_watched_by_its_socket_and_by_its_number() {
+    let program = program("watched");
+    let pid = program.child.id();
+    for target in [program.socket.display().to_string(), pid.to_string()] {
+        let said = once(&target);
+        assert_eq!((said["pid"].as_u64(), said["protocol"].as_u64()), (Some(pid.into()), Some(1)), "{said}");
+        let runtimes = said["runtimes"].as_array().expect("runtimes");
+        let busy = runtimes.iter().find(|r| r["procs"] == 2 && r["goroutines"].as_u64() > Some(0));
+        let busy = busy.unwrap_or_else(|| panic!("{said}"));
+        assert!(busy["rates"]["switches"].as_f64() > Some(0.0), "{busy}");
+        assert_eq!(busy["ps"].as_array().map(Vec::len), Some(2), "{busy}");
+        assert!(!busy["groups"].as_array().expect("groups").is_empty(), "{busy}");
+    }
+    let picture = succeeds(&mut mungo(&["top", &pid.to_string(), "--once", "--interval", "100ms"]));
+    assert!(picture.contains(" goroutines, Ps ") && picture.contains("queue wait"), "{picture}");
+    assert!(picture.contains("\nP0 ") && picture.contains("spawned at"), "{picture}");
+}
+
+#[test]
+fn the_socket_answers_line_by_line_and_belongs_to_its_user() {
+    let program = program("asked");
+    let mode = std::fs::metadata(&program.socket).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let stream = UnixStream::connect(&program.socket).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let mut lines = BufReader::new(&stream).lines();
+    let mut next =
+        || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
+    assert_eq!(next()["protocol"], 1);
+    let mut ask = |request: &str| {
+        (&stream).write_all(format!("{request}\n").as_bytes()).expect("it reads");
+        next()
+    };
+    assert!(ask("sched")["runtimes"].is_array());
+    assert!(ask("waits")["dot"].as_str().is_some_and(|dot| dot.starts_with("digraph")));
+    assert!(ask("nonsense")["error"].as_str().is_some_and(|e| e.contains("'nonsense' is not known")));
+    assert!(ask("snapshot /tmp/x")["error"].as_str().is_some_and(|e| e.contains("record")));
+    assert_eq!(ask("record")["events"], 0);
+    let file = scratch("asked.trace");
+    let written = ask(&format!("snapshot {}", file.display()));
+    assert!(written["events"].as_u64().is_some(), "{written}");
+    assert!(std::fs::metadata(&file).expect("a trace").len() > 0);
+    assert!(ask("snapshot relative")["error"].as_str().is_some_and(|e| e.contains("absolute")));
+    assert_eq!(ask("forget")["events"], 0);
+}
+
+#[test]
+fn the_socket_answers_while_every_p_computes() {
+    let program = program_at(scratch("computes.sock"), "periodic");
+    let said = once(&program.socket.display().to_string());
+    let all = said["runtimes"].as_array().expect("runtimes");
+    assert!(all.iter().any(|r| r["procs"] == 2), "{said}");
+}
+
+/// Becomes another user for a moment, this thread alone, and connects. Needs root.
+fn connect_as_nobody(socket: &Path) -> std::io::Result<UnixStream> {
+    let socket = socket.to_path_buf();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: the kernel changes the calling thread, which ends soon; libc's function would change all.
+        let result = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        UnixStream::connect(socket)
+    });
+    thread.join().expect("no panic")
+}
+
+#[test]
+fn the_socket_refuses_other_users() {
+    // SAFETY: no memory involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root can become another user");
+    }
+    // In a folder that everybody may enter.
+    let socket = std::env::temp_dir().join(format!("mungo-top-{}.sock", std::process::id()));
+    let program = program_at(socket, "pingpong");
+    let refused = connect_as_nobody(&program.socket).expect_err("mode 600");
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    // A user who was let in by mistake is asked who he is.
+    std::fs::set_permissions(&program.socket, std::fs::Permissions::from_mode(0o666)).expect("root may");
+    let stream = connect_as_nobody(&program.socket).expect("everybody may connect");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let mut said = String::new();
+    BufReader::new(&stream).read_line(&mut said).expect("a line");
+    assert!(said.contains("refused: the socket is for the program's own user"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_watched_is_said_in_a_line() {
+    let complaint = |target: &str| fails(&mut mungo(&["top", target, "--once"]), 1);
+    assert!(complaint("4194304").contains("there is no process with the number 4194304"));
+    let own = std::process::id().to_string();
+    assert!(complaint(&own).contains("is a program without mungo"), "{}", complaint(&own));
+    assert!(complaint("/nowhere/at.sock").contains("there is no socket at /nowhere/at.sock"));
+    assert!(complaint("127.0.0.1:1").contains("nothing listens at 127.0.0.1:1"));
+    let plain = scratch("plain.sock");
+    std::fs::write(&plain, "").expect("a file");
+    assert!(complaint(&plain.display().to_string()).contains("nothing listens at"));
+}
+
+/// Says something to the next client.
+fn says(path: &Path, words: &'static str) -> std::thread::JoinHandle<()> {
+    _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).expect("a socket");
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        _ = client.write_all(words.as_bytes());
+    })
+}
+
+#[test]
+fn other_versions_and_ends_are_told_apart() {
+    for (words, complaint) in [
+        ("{\"mungo\":\"0.0.9\",\"protocol\":0}\n", "an older version of the protocol (0, this is 1)"),
+        ("220 mail.example ESMTP\n", "is no socket of mungo"),
+        ("{\"error\":\"refused: the socket is for the program's own user\"}\n", "refused: the socket is for"),
+        ("{\"mungo\":\"0.1.0\",\"protocol\":1,\"pid\":1}\n", "the program has ended"),
+    ] {
+        let path = scratch("says.sock");
+        let speaker = says(&path, words);
+        let said = fails(&mut mungo(&["top", &path.display().to_string(), "--once"]), 1);
+        speaker.join().expect("no panic");
+        assert!(said.contains(complaint), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    }
+}

@@ -1,0 +1,198 @@
+//! What the tools of [`debug`](crate::debug) show, over HTTP, for any program: feature `debug-http`.
+//!
+//! | path                          | answer                                                                       |
+//! |-------------------------------|------------------------------------------------------------------------------|
+//! | `/debug/`                     | a page with links to the others                                              |
+//! | `/debug/sched`                | what the scheduler does now, as JSON (`docs/live.md`), for `mungo top`        |
+//! | `/debug/goroutines`           | all goroutines with their stacks, as [`dump`](crate::debug::dump)            |
+//! | `/debug/waits`                | which goroutine waits for whom, as [`wait_graph`](crate::debug::wait_graph)  |
+//! | `/debug/waits?format=dot`     | the same for Graphviz                                                        |
+//! | `/debug/pprof/NAME`           | a [profile](crate::profile) for `go tool pprof`; `?debug=1`: as text         |
+//! | `/debug/pprof/profile?seconds=&hz=` | a CPU profile of the next seconds (10 unless said, at 100 Hz)          |
+//! | `/debug/pprof/trace?seconds=` | an execution trace of the next seconds (1 unless said), for `mungo trace`    |
+//! | `/metrics`                    | the metrics of the runtime that serves, for Prometheus                       |
+//!
+//! The profiles have the names `goroutine`, `block`, `mutex`, `sleep`, `network` and `runnable`; all but the first need
+//! a block rate (`profile::set_block_rate`, `MUNGO_BLOCK_RATE`).
+//!
+//! [`listen`] serves them on an address of their own, [`serve`] on a listener until a context is done. A server of the
+//! program's own calls [`respond`] for paths that it does not know:
+//!
+//! ```
+//! let answer = mungo::go(|| mungo::debug::http::respond("/debug/sched")).join().unwrap();
+//! assert_eq!((answer.status, answer.content_type), (200, "application/json"));
+//! assert!(answer.body.starts_with(b"{\"protocol\":1,"));
+//! ```
+//!
+//! The answers tell much about a program, and a trace costs some time: let nobody reach the address who should not. A
+//! goroutine that waits for requests is one that the network may wake: "all goroutines are asleep" is not found then.
+
+#[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), path = "no_profiles.rs")]
+mod profiles;
+mod serve;
+
+pub use serve::{listen, serve};
+
+use crate::metrics::Metrics;
+use crate::sched::report::live::snapshot;
+use crate::sched::start::with_current;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Longest trace and longest CPU profile, in seconds.
+const LONGEST_S: u64 = 60;
+
+const PATHS: [(&str, &str); 13] = [
+    ("/debug/sched", "what the scheduler does now, as JSON"),
+    ("/debug/goroutines", "all goroutines with their stacks"),
+    ("/debug/waits", "which goroutine waits for whom"),
+    ("/debug/waits?format=dot", "the same for Graphviz"),
+    ("/debug/pprof/goroutine", "a profile: what goroutines do"),
+    ("/debug/pprof/block", "a profile: waits; mungo::profile::set_block_rate or MUNGO_BLOCK_RATE starts it"),
+    ("/debug/pprof/mutex", "a profile: waits for locks, at the goroutine that unlocked"),
+    ("/debug/pprof/sleep", "a profile: sleeps"),
+    ("/debug/pprof/network", "a profile: waits for sockets"),
+    ("/debug/pprof/runnable", "a profile: waits for a P"),
+    ("/debug/pprof/profile?seconds=10", "a profile of CPU time"),
+    ("/debug/pprof/trace?seconds=1", "an execution trace, for 'mungo trace'"),
+    ("/metrics", "metrics for Prometheus"),
+];
+
+/// The answer to a request, by [`respond`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The status: 200, or an error that the body explains.
+    pub status: u16,
+    /// The type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    fn text(status: u16, body: impl Into<Vec<u8>>) -> Answer {
+        Answer { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    fn of(content_type: &'static str, body: impl Into<Vec<u8>>) -> Answer {
+        Answer { status: 200, content_type, body: body.into() }
+    }
+}
+
+/// Answers a GET request for `target`: a path, and perhaps `?key=value&...` after it. Takes as long as a trace shall
+/// take. A path that is not one of the [table](self) gets status 404, a parameter that is not understood 400, each with
+/// a line that says what there is.
+///
+/// ```
+/// use mungo::debug::http::respond;
+///
+/// assert_eq!(respond("/nothing").status, 404);
+/// let refused = respond("/debug/pprof/trace?seconds=soon");
+/// assert_eq!(refused.status, 400);
+/// assert!(String::from_utf8_lossy(&refused.body).contains("seconds"));
+/// ```
+pub fn respond(target: &str) -> Answer {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let known: &[&str] = match path {
+        "/debug/waits" => &["format"],
+        "/debug/pprof/trace" => &["seconds"],
+        "/debug/pprof/profile" => &["seconds", "hz"],
+        _ if path.starts_with("/debug/pprof/") => &["debug"],
+        _ => &[],
+    };
+    let query = match parse(query, known) {
+        Ok(query) => query,
+        Err(why) => return Answer::text(400, format!("{path}: {why}\n")),
+    };
+    let parameter = |key: &str| query.iter().find(|(k, _)| *k == key).map(|(_, value)| *value);
+    match path {
+        "/" | "/debug" | "/debug/" | "/debug/pprof" | "/debug/pprof/" => index(),
+        "/debug/sched" => Answer::of("application/json", snapshot::text()),
+        "/debug/goroutines" => Answer::text(200, crate::debug::dump().to_string()),
+        "/debug/waits" => match parameter("format") {
+            None | Some("text") => Answer::text(200, crate::debug::wait_graph().to_string()),
+            Some("dot") => Answer::of("text/vnd.graphviz", crate::debug::wait_graph().to_dot()),
+            Some(other) => Answer::text(400, format!("{path}: format is text or dot, not '{other}'\n")),
+        },
+        "/debug/pprof/profile" => {
+            profiles::cpu(parameter("seconds").unwrap_or("10"), parameter("hz").unwrap_or("100"))
+        }
+        _ if let Some(name) = path.strip_prefix("/debug/pprof/")
+            && let Some(answer) = profiles::named(name, parameter("debug")) =>
+        {
+            answer
+        }
+        "/debug/pprof/trace" => trace(parameter("seconds").unwrap_or("1")),
+        "/metrics" => {
+            let metrics = with_current(Metrics::of);
+            Answer::of("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.to_prometheus())
+        }
+        _ => Answer::text(404, format!("{path} is not here; there are\n{}", listed(|path, _| path.to_owned()))),
+    }
+}
+
+fn listed(line: impl Fn(&str, &str) -> String) -> String {
+    PATHS.iter().map(|(path, what)| line(path, what) + "\n").collect()
+}
+
+fn index() -> Answer {
+    let links = listed(|path, what| format!("<li><a href=\"{path}\">{path}</a>: {what}</li>"));
+    let head = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>mungo</title>";
+    Answer::of("text/html; charset=utf-8", format!("{head}\n<h1>mungo</h1>\n<ul>\n{links}</ul>\n"))
+}
+
+/// Takes `key=value&...` apart. An error says what is wrong.
+fn parse<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let mut found = Vec::new();
+    for item in query.split('&').filter(|item| !item.is_empty()) {
+        let (key, value) = item.split_once('=').ok_or_else(|| format!("'{item}' is not key=value"))?;
+        if !known.contains(&key) {
+            return Err(format!("the parameter '{key}' is not known; there are: {}", known.join(", ")));
+        }
+        found.push((key, value));
+    }
+    Ok(found)
+}
+
+/// Memory that a trace is written to.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads a number of seconds. An error is the answer.
+fn duration(seconds: &str) -> Result<Duration, Answer> {
+    let parsed = seconds.parse::<f64>().ok().filter(|s| (0.0..=LONGEST_S as f64).contains(s));
+    let refused = || Answer::text(400, format!("seconds is a number from 0 to {LONGEST_S}, not '{seconds}'\n"));
+    parsed.map(Duration::from_secs_f64).ok_or_else(refused)
+}
+
+fn trace(seconds: &str) -> Answer {
+    let duration = match duration(seconds) {
+        Ok(duration) => duration,
+        Err(refused) => return refused,
+    };
+    let memory = Memory::default();
+    let traced = crate::trace::start_writer(memory.clone()).and_then(|tracing| {
+        crate::time::sleep(duration);
+        tracing.stop()
+    });
+    match traced {
+        Ok(_) => {
+            let body = std::mem::take(&mut *memory.0.lock().unwrap_or_else(PoisonError::into_inner));
+            Answer::of("application/octet-stream", body)
+        }
+        Err(e) => Answer::text(503, format!("/debug/pprof/trace: {e}\n")),
+    }
+}

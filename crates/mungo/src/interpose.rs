@@ -1,0 +1,6 @@
+//! What `mungo-interpose` needs of the runtime: `sched/interpose`. Not for others: it may change with every release.
+
+pub use crate::sched::interpose::{
+    Caller, FutexWait, InKernel, Linked, Place, Refusal, Side, Slot, Totals, Wait, futex_wait, futex_wake,
+    is_on, link, may_be_goroutine, note_fork, now_ns, place, set_thread_names, thread_block,
+};

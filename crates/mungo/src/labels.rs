@@ -1,0 +1,151 @@
+//! Labels of goroutines: pairs of a key and a value, which a goroutine passes on to those that it spawns.
+//!
+//! A set of labels never changes: a goroutine that gets one more label points to a new set, whose rest is the old one.
+//! A set is counted. A goroutine swaps its pointer first and gives the old set back afterwards, so that a signal
+//! handler on its thread finds a set that lives, at any point; and it waits, before it does so, for threads that
+//! [look](LabelCell::look) at labels right now.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+/// Number of threads that are in [`LabelCell::look`].
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+/// A set of labels: one, and the rest.
+#[derive(Debug)]
+pub(crate) struct Labels {
+    /// The number of the label, which it keeps when the set is made anew.
+    number: u64,
+    key: Arc<str>,
+    value: Arc<str>,
+    outer: Option<Arc<Labels>>,
+}
+
+impl Labels {
+    /// Returns `outer` with one more label.
+    pub(crate) fn with(outer: Option<Arc<Labels>>, key: &str, value: &str) -> Arc<Labels> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Relaxed);
+        Arc::new(Labels { number, key: key.into(), value: value.into(), outer })
+    }
+
+    /// Returns the number of the label that was added last.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the set without the label of this number.
+    pub(crate) fn without(&self, number: u64) -> Option<Arc<Labels>> {
+        if self.number == number {
+            return self.outer.clone();
+        }
+        let outer = self.outer.as_ref().and_then(|outer| outer.without(number));
+        Some(Arc::new(Labels { number: self.number, key: self.key.clone(), value: self.value.clone(), outer }))
+    }
+
+    /// Returns the labels by key. Of two with the same key the inner one counts.
+    pub(crate) fn pairs(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let mut pairs: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+        let mut next = Some(self);
+        while let Some(Labels { key, value, outer, .. }) = next {
+            if !pairs.iter().any(|(known, _)| known == key) {
+                pairs.push((key.clone(), value.clone()));
+            }
+            next = outer.as_deref();
+        }
+        pairs.sort();
+        pairs
+    }
+}
+
+/// The labels of one goroutine: null, or a pointer of `Arc::into_raw`.
+#[derive(Debug)]
+pub(crate) struct LabelCell(AtomicPtr<Labels>);
+
+impl LabelCell {
+    pub(crate) const fn new() -> LabelCell {
+        LabelCell(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.load(Relaxed).is_null()
+    }
+
+    /// Returns the set, counted once more. Async-signal-safe.
+    ///
+    /// # Safety
+    /// The goroutine cannot change its labels meanwhile: the caller is this goroutine, a signal handler on its thread,
+    /// or a thread that owns or holds it.
+    #[inline]
+    pub(crate) unsafe fn get(&self) -> Option<Arc<Labels>> {
+        let set = self.0.load(Acquire);
+        // SAFETY: by the caller, the cell's own count keeps it.
+        (!set.is_null()).then(|| unsafe {
+            Arc::increment_strong_count(set);
+            Arc::from_raw(set)
+        })
+    }
+
+    /// Returns the set, counted once more, to a thread that has a handle to the goroutine, which may run.
+    pub(crate) fn look(&self) -> Option<Arc<Labels>> {
+        // ORDERING: SeqCst here and in `replace`: a look that is not seen there comes after the swap, and finds the new
+        // set. Release at the end: the count was made before the set is given back.
+        LOOKS.fetch_add(1, SeqCst);
+        let set = self.0.load(SeqCst); // ORDERING: above
+        // SAFETY: `replace` waits with the cell's count for this look.
+        let counted = (!set.is_null()).then(|| unsafe {
+            Arc::increment_strong_count(set);
+            Arc::from_raw(set)
+        });
+        LOOKS.fetch_sub(1, Release);
+        counted
+    }
+
+    /// Replaces the set, for the goroutine itself, or the owner of one that does not run. Returns the old one.
+    pub(crate) fn replace(&self, set: Option<Arc<Labels>>) -> Option<Arc<Labels>> {
+        let new = set.map_or(std::ptr::null(), Arc::into_raw).cast_mut();
+        // ORDERING: SeqCst: see `look`. It also releases the set to `get`, and acquires the old one.
+        let old = self.0.swap(new, SeqCst);
+        if old.is_null() {
+            return None;
+        }
+        // ORDERING: SeqCst: see `look`. A look takes some ns, unless its thread loses its CPU just then.
+        while LOOKS.load(SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: it came from `into_raw`, and its count was the cell's.
+        Some(unsafe { Arc::from_raw(old) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(set: &Option<Arc<Labels>>) -> String {
+        let pairs = set.as_ref().map_or(Vec::new(), |set| set.pairs());
+        pairs.iter().map(|(key, value)| format!("{key}={value} ")).collect()
+    }
+
+    #[test]
+    fn labels_are_added_and_taken_in_any_order() {
+        let cell = LabelCell::new();
+        assert!(cell.is_empty());
+        let a = Labels::with(None, "a", "1");
+        let b = Labels::with(Some(a.clone()), "b", "2");
+        let inner = Labels::with(Some(b.clone()), "a", "3");
+        assert!(cell.replace(Some(inner.clone())).is_none());
+        // SAFETY: no other thread knows the cell.
+        assert_eq!(text(&unsafe { cell.get() }), "a=3 b=2 ");
+        let without_b = inner.without(b.number());
+        assert_eq!(text(&without_b), "a=3 ");
+        assert_eq!(text(&without_b.unwrap().without(inner.number())), "a=1 ");
+        assert_eq!(text(&inner.without(inner.number())), "a=1 b=2 ");
+        assert!(Arc::ptr_eq(&cell.replace(None).unwrap(), &inner));
+        assert!(cell.is_empty());
+    }
+}

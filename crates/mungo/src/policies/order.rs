@@ -1,0 +1,107 @@
+//! The numbers that decide what runs next, and when: all of them, with units, reasons and how they were found.
+//!
+//! The commands are those of the contestant, `cargo run --release -p mungo-lab --bin contestant -- WORKLOAD key=value`,
+//! and of the side-by-side runs that it takes part in (`http_wrk`, `http_mixed`, `echo`: a web server or an echo server
+//! and its clients). Where a note says "guess", nothing was measured.
+
+use std::time::Duration;
+
+// ---- slices ----
+
+/// The time that a goroutine may compute while others wait, unless the builder says otherwise. Go's number.
+pub(crate) const TIME_SLICE: Duration = Duration::from_millis(10);
+
+// ---- fresh and computing goroutines (`classes.rs`) ----
+
+/// Time in ns without a switch after which a goroutine counts as one that computes. TUNED: guess; an interruption costs
+/// some 10 µs, so at most a twentieth is lost.
+pub(crate) const FRESH_NS: u64 = 200_000;
+/// Fresh goroutines get one part of this many of a P's time while computing ones wait.
+/// TUNED: `http_wrk` and `bimodal short_us=20 long_us=2000`, one run each on a busy machine. 2, 4 and 8 parts: 37,900,
+/// 25,900 and 12,900 light requests/s; short p99 2.4, 2.7 and 199 ms. On a quiet one 2 and 4 parts: 0.55 and 0.67 of
+/// Go's heavy requests/s, short p99 2.4 and 3.4 ms.
+pub(crate) const PARTS: i64 = 4;
+/// Time in ns that fresh goroutines of a P can have saved up at the most.
+/// TUNED: `bimodal short_us=20 long_us=2000`, short p50 with 10 ms: 2.6 to 7.9 ms, with 100 ms: 0.1 to 3.4 (three runs
+/// each on a busy machine).
+pub(crate) const BURST_NS: i64 = 100_000_000;
+/// Saved-up time in ns from which on a computing goroutine is interrupted for a fresh one.
+/// TUNED: with 0.1, 0.4 and 1 ms 0.74, 0.79 and 0.92 of Go's heavy requests/s in `http_wrk`; short p99 of
+/// `bimodal short_us=4 long_us=10000` 2.8, 3.2 and 15.8 ms.
+pub(crate) const WORTH_NS: i64 = 400_000;
+
+// ---- queues (`enqueue.rs`, `next.rs`) ----
+
+/// Ticks of a P after which the global queue comes before the ring, so that two goroutines that respawn each other
+/// cannot keep the P from it. Go's number.
+pub(crate) const GLOBAL_EVERY: u32 = 61;
+/// Goroutines in a ring behind which a joiner queues up, rather than to go next in line.
+/// TUNED: `spawn_join batch=1000` costs 64 ns a goroutine at the back, 120 ns next in line (the joiner runs after each
+/// goroutine and waits for the next); a fork-join recursion prefers next in line by 8 %, and its queues are short.
+pub(crate) const JOINER_WAITS: usize = 32;
+/// Other Ps that an M looks at before it looks at the network, or lets a computing goroutine go on. TUNED: guess.
+pub(crate) const PS_PER_LOOK: usize = 4;
+
+// ---- thieves (`thief.rs`) ----
+
+/// Time in ns of a thief's first nap; each is twice as long as the one before, up to the longest.
+/// TUNED: a pair on a channel switches every 0.1 to 3 µs. `pingpong_unbuf procs=2` took 316 ns, then 165; on one P 156.
+pub(crate) const FIRST_NAP_NS: u64 = 3_000;
+pub(crate) const LONGEST_NAP_NS: u64 = 48_000;
+/// Goroutines in a ring that are left alone for [`NAPS_FOR_FEW`] naps; more than these are robbed at once.
+/// TUNED: of 1, 2, 3 naps: `select` took 240, 201, 191 ns a message, with buffers 85, 67, 60; 301 and 105 without. A
+/// fork-join recursion of 3 µs tasks gains too.
+pub(crate) const FEW: usize = 6;
+pub(crate) const NAPS_FOR_FEW: u32 = 2;
+/// Naps that pass with empty queues before a thief that saw a goroutine in line gives up. One that saw none gives up at
+/// once. TUNED: with naps for that one too, `timers n=20000` took 0.91 s of CPU time instead of 0.54, and the p99 of
+/// `echo` with 64 connections was 3.2 instead of 1.5 ms.
+pub(crate) const EMPTY_NAPS: u32 = 4;
+/// Time in ns without a switch after which a P with goroutines in its ring most likely has a thread without a CPU.
+/// TUNED: 50 to 400 µs are alike in `echo`; without a time, a P in the middle of a system call is taken for one.
+pub(crate) const STALLED_NS: u64 = 100_000;
+
+// ---- the monitor's looks (`monitor.rs`) ----
+
+/// Time in ns between two looks while things happen, and while they do not. Go's numbers.
+pub(crate) const SHORTEST_NS: u64 = 20_000;
+pub(crate) const LONGEST_NS: u64 = 10_000_000;
+/// Looks without news before the time between them doubles. Go's number.
+pub(crate) const PATIENCE: u32 = 50;
+/// The longest time in ns between two looks while a goroutine waits for a P, or for a timer. A look takes 20 µs of CPU
+/// time where CPUs are virtual, most of it for the switch to the monitor and back.
+pub(crate) const CONCERNED_NS: u64 = 1_000_000;
+/// Time in ns after a call in which looks are [`CONCERNED_NS`] apart at the most, so that the monitor need not be
+/// called for each goroutine. TUNED: guess.
+pub(crate) const ALERT_NS: u64 = 20_000_000;
+/// Time in ns past its deadline after which a timer counts as not looked after by its own P. TUNED: guess.
+pub(crate) const LATE_TIMER_NS: u64 = 20_000;
+
+// ---- goroutines that block or compute (`watch.rs`) ----
+
+/// Time in ns that an announced blocking call keeps its P. Go's number.
+pub(crate) const ANNOUNCED_NS: u64 = 20_000;
+/// Time in ns without a switch after which a goroutine is suspected of being blocked.
+/// TUNED: the P moves on at the second look; looks are at most 1 ms apart while a goroutine waits.
+pub(crate) const SUSPECT_NS: u64 = 50_000;
+/// Time in ns after which a worker in the runtime that does not move is taken to wait for a lock that a preempted
+/// goroutine may hold; and so is a starter that takes as long to start a thread. TUNED: guess.
+pub(crate) const STUCK_NS: u64 = 20_000_000;
+/// Goroutines from queues that are let go on without a P at a time. TUNED: guess.
+pub(crate) const LET_GO_ON: usize = 8;
+/// CPU time in ns that a goroutine without a P uses between two blocking calls at the most: above it, it computes.
+/// TUNED: guess.
+pub(crate) const COMPUTES_NS: u64 = 300_000;
+/// Time in ns that a goroutine without a P is left alone: most go back to sleep, or call the runtime. TUNED: guess.
+pub(crate) const STRAY_COMPUTES_NS: u64 = 1_000_000;
+/// Time in ns that an interrupted thread has to give its P up. After that it is taken. TUNED: guess; a signal takes
+/// 20 to 110 µs to arrive on a machine whose CPUs are busy.
+pub(crate) const PARTING_NS: u64 = 200_000;
+/// The same time in ns while as many goroutines as there are Ps compute without one. Then the machine is busy: each
+/// further thread waits for a CPU as the others do, and takes theirs.
+/// TUNED: `computing tasks=2000 us=4000 slice_us=1000` beside 16 other threads on 2 CPUs: 17 threads without this.
+pub(crate) const CROWDED_NS: u64 = 20_000_000;
+/// Time in ns between two signals to a thread that was in libc when it got the first. TUNED: guess.
+pub(crate) const REPEAT_NS: u64 = 50_000;
+/// Clocks of goroutines without a P that are read at each look. TUNED: guess.
+pub(crate) const STRAYS_PER_LOOK: usize = 32;

@@ -1,0 +1,247 @@
+//! The process's one poller, and the threads that look after it.
+
+use super::thread;
+use crate::sched::netpoll::epoll::{Epoll, Events};
+use crate::sched::netpoll::readiness::{Registered, Seen, Waited};
+use crate::sched::netpoll::record::{Direction, Record};
+use crate::sched::pick::global::GList;
+use crate::sched::pick::{From, Why, enqueue_all, enqueue_at_home};
+use crate::sched::run::g::{Awaited, GPtr, WaitReason};
+use crate::sched::run::p::P;
+use crate::sched::run::park::Waiter;
+use crate::sched::run::task;
+use crate::sched::run::waitq::Node;
+use crate::sched::shared::Shared;
+use crate::sched::start::default_runtime;
+use crate::sched::traced;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::task::{Context, Poll, Waker};
+
+/// The process's poller.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    pub(crate) epoll: Epoll,
+    /// Whether an M blocks here.
+    watched: AtomicBool,
+}
+
+static POLLER: OnceLock<Poller> = OnceLock::new();
+
+/// Number of goroutines and tasks that wait for a descriptor, or were woken and have not run yet.
+#[repr(align(128))]
+struct Waits(AtomicUsize);
+
+static WAITS: Waits = Waits(AtomicUsize::new(0));
+
+pub(crate) fn poller() -> io::Result<&'static Poller> {
+    if let Some(poller) = POLLER.get() {
+        return Ok(poller);
+    }
+    let epoll = Epoll::new()?;
+    // If another thread comes first, this one's instance is closed.
+    Ok(POLLER.get_or_init(|| Poller { epoll, watched: AtomicBool::new(false) }))
+}
+
+/// Waits until something may have happened to the descriptor after `seen`, at the most until `deadline_ns`.
+pub(crate) fn wait(
+    record: &'static Record,
+    of: &Direction,
+    fd: BorrowedFd<'_>,
+    seen: Seen,
+    reason: WaitReason,
+    deadline_ns: u64,
+) -> io::Result<Waited> {
+    if crate::sched::run::current::g().is_none() {
+        let events =
+            if std::ptr::eq(of, &record.read) { libc::POLLIN | libc::POLLRDHUP } else { libc::POLLOUT };
+        return thread::wait(&of.readiness, fd, events, seen, deadline_ns);
+    }
+    record.register(fd)?;
+    Ok(wait_registered(of, fd.as_raw_fd(), seen, reason, deadline_ns))
+}
+
+/// As [`wait`], for a goroutine, whose descriptor is registered.
+pub(crate) fn wait_registered(
+    of: &Direction,
+    fd: RawFd,
+    seen: Seen,
+    reason: WaitReason,
+    deadline_ns: u64,
+) -> Waited {
+    // ORDERING: SeqCst: see the module; the counterpart is in `Watching::new`.
+    WAITS.0.fetch_add(1, SeqCst);
+    let waited = {
+        let node = Node::of(Waiter::current(), Awaited::of_descriptor(fd), deadline_ns);
+        of.readiness.wait(seen, reason, &node)
+    };
+    WAITS.0.fetch_sub(1, Relaxed);
+    waited
+}
+
+/// As [`wait`], for a task: pending, if it will be woken.
+#[allow(dead_code)] // for the traits of asynchronous I/O
+pub(crate) fn poll(
+    record: &'static Record,
+    of: &Direction,
+    fd: BorrowedFd<'_>,
+    seen: Seen,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    record.register(fd)?;
+    // ORDERING: SeqCst: as in `wait`. The thread that takes the waker counts down.
+    WAITS.0.fetch_add(1, SeqCst);
+    match of.readiness.register(seen, cx) {
+        Registered::Fresh => {}
+        Registered::InsteadOf(old) => {
+            WAITS.0.fetch_sub(1, Relaxed);
+            if !old.will_wake(cx.waker()) {
+                task::wake(old);
+            }
+        }
+        Registered::No => {
+            WAITS.0.fetch_sub(1, Relaxed);
+            return Poll::Ready(Ok(()));
+        }
+    }
+    if crate::sched::run::current::g().is_none() && is_unwatched() {
+        // The caller is not a goroutine, whose M will look when it has nothing else to do.
+        default_runtime()?.wake_one();
+    }
+    Poll::Pending
+}
+
+/// Returns whether a goroutine or task may be waiting.
+#[inline]
+pub(crate) fn anyone_waits() -> bool {
+    // ORDERING: SeqCst: see the module.
+    WAITS.0.load(SeqCst) != 0
+}
+
+/// Returns whether there are waiters, and no M blocks for them: then Ms with a P must look.
+#[inline]
+pub(crate) fn is_unwatched() -> bool {
+    // ORDERING: SeqCst: the caller has counted itself, or given a P up, before; an M that stops watching says so and
+    // then looks for waiters.
+    anyone_waits() && POLLER.get().is_some_and(|poller| !poller.watched.load(SeqCst))
+}
+
+/// Returns whether a look would find something. Without memory or locks: for the monitor.
+pub(crate) fn has_news() -> bool {
+    POLLER.get().is_some_and(|poller| poller.epoll.has_news())
+}
+
+/// Looks without blocking, and queues the woken goroutines on `p`, which the caller owns. Returns whether any were.
+pub(crate) fn look(p: &P, shared: &Shared) -> bool {
+    let woken = take();
+    traced::polled(shared, Some(p), woken.len());
+    let any = woken.len() != 0;
+    let own = send_home(woken, shared);
+    queue(own, p, shared);
+    any
+}
+
+/// Looks without blocking. Returns the woken goroutines, for the caller to queue.
+pub(crate) fn take() -> GList {
+    let mut woken = GList::new();
+    if let Some(poller) = POLLER.get() {
+        let mut events = Events::new();
+        // Once more if there may be more, so that a crowd comes in two calls, and others have their turn.
+        for _ in 0..2 {
+            poller.epoll.look(&mut events);
+            poller.collect(&events, &mut woken);
+            if !events.is_full() {
+                break;
+            }
+        }
+    }
+    woken
+}
+
+/// Returns the goroutines of `shared`; the others go to the queues of their own runtimes.
+pub(crate) fn send_home(mut woken: GList, shared: &Shared) -> GList {
+    let mut own = GList::new();
+    while let Some(g) = woken.pop() {
+        match std::ptr::eq(g.shared.get(), shared) {
+            true => own.push(g),
+            false => enqueue_at_home(g, Why::Network),
+        }
+    }
+    own
+}
+
+/// Queues goroutines that were woken, by the owner of `p`, which takes one of them.
+pub(crate) fn queue(woken: GList, p: &P, shared: &Shared) {
+    let several = woken.len() > 1;
+    enqueue_all(shared, woken, Why::Network, From::Owner(p));
+    if several {
+        shared.wake_one(); // an M that comes and finds work calls the next
+    }
+}
+
+/// Wakes the tasks that waited.
+pub(crate) fn wake_tasks(wakers: impl Iterator<Item = Waker>) {
+    for waker in wakers {
+        WAITS.0.fetch_sub(1, Relaxed);
+        task::wake(waker);
+    }
+}
+
+impl Poller {
+    fn collect(&self, events: &Events, woken: &mut GList) {
+        for (token, flags) in events.iter() {
+            let Some(record) = Record::of_token(token) else { continue };
+            record.fire(flags, |fired| {
+                fired.popped.ready_into(|g: GPtr| woken.push(g));
+                for waker in fired.waker.into_iter().chain(fired.others) {
+                    WAITS.0.fetch_sub(1, Relaxed);
+                    task::ready_into(waker, |g| woken.push(g));
+                }
+            });
+        }
+    }
+}
+
+/// The right to block in the poller, which one thread has at a time.
+pub(crate) struct Watching(&'static Poller);
+
+impl Watching {
+    /// Starts to watch, for an M that has put its P on the idle list. `None`: no waiters, or another M watches.
+    pub(crate) fn new() -> Option<Watching> {
+        if !anyone_waits() {
+            return None;
+        }
+        let poller = POLLER.get()?;
+        // ORDERING: SeqCst: with `Drop` and the list of idle Ps. An M that stops watching looks for an idle P
+        // afterwards; one that fails here has put its P there before.
+        let ours = poller.watched.compare_exchange(false, true, SeqCst, Relaxed).is_ok();
+        ours.then(|| Watching(poller)) // not `then_some`: there must not be one, not even to be dropped
+    }
+
+    /// Blocks until a goroutine was woken, or [`interrupt`], or the deadline; or for no reason. Returns the woken.
+    pub(crate) fn wait(&self, deadline_ns: u64) -> GList {
+        let mut woken = GList::new();
+        let mut events = Events::new();
+        self.0.epoll.wait(deadline_ns, &mut events);
+        self.0.collect(&events, &mut woken);
+        woken
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watched.store(false, SeqCst); // ORDERING: see `new`
+    }
+}
+
+/// Ends the wait of the M that watches.
+pub(crate) fn interrupt() {
+    if let Some(poller) = POLLER.get() {
+        poller.epoll.interrupt();
+    }
+}

@@ -1,0 +1,240 @@
+//! Park and ready: the pair that can lose a wake-up, and does not.
+//!
+//! A [`Waiter`] stands for a goroutine or plain thread that is about to block; it lies on its stack. The blocking side
+//! enqueues it somewhere and calls [`wait`](Waiter::wait); the waking side takes it out of there, which makes it the
+//! only waker, and calls [`wake`](Waiter::wake) once.
+//!
+//! A wait with a deadline has a [`Claim`] beside the waiter, because the clock is a second waker that comes from
+//! elsewhere: a waker that takes a waiter out of a queue has to take its claim too before it may wake it.
+
+use crate::policies::Priority;
+use crate::protocols::claim::{Claim, TIMED_OUT};
+use crate::protocols::wake::Wake;
+use crate::sched::netpoll::Polling;
+use crate::sched::pick::{From, Why, enqueue, enqueue_at_home};
+use crate::sched::run::current::{self, Running};
+use crate::sched::run::g::{Awaited, GPtr, Switch};
+use crate::sched::run::task::{self, TaskSlot};
+use crate::sched::sysmon::monitor;
+use crate::sys::clock;
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicBool, AtomicI32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::task::Waker;
+use std::thread::Thread;
+use std::time::Duration;
+
+/// A goroutine, thread or task that waits for one wake-up.
+pub(crate) enum Waiter {
+    G(GPtr),
+    Thread {
+        thread: Thread,
+        woken: AtomicBool,
+    },
+    /// A thread that polls a descriptor.
+    Polling(Polling),
+    /// A task of an executor, which does not [`wait`](Waiter::wait) but is polled. It lies in its future, or in a box
+    /// that belongs to the thread that may wake it; under the lock that guards it, or its owner's.
+    Task(TaskSlot),
+}
+
+/// Number of plain threads that sleep in a [`Waiter`] and were not woken yet: they will wake no goroutine. The waker
+/// counts down, so that a thread on its way back is never taken for a sleeper.
+pub(crate) static SLEEPING_THREADS: AtomicI32 = AtomicI32::new(0);
+
+impl Waiter {
+    /// Makes a waiter for the caller.
+    pub(crate) fn current() -> Waiter {
+        match current::g() {
+            Some(g) => Waiter::G(g.into()),
+            None => Waiter::Thread { thread: std::thread::current(), woken: AtomicBool::new(false) },
+        }
+    }
+
+    /// Returns how urgent it is; a plain thread counts as a goroutine without a priority.
+    pub(crate) fn urgency(&self) -> u8 {
+        match self {
+            Waiter::G(g) => g.policy.priority().level(),
+            _ => Priority::NORMAL.level(),
+        }
+    }
+
+    /// Blocks until [`wake`](Self::wake). To be called by the thread or goroutine that made it, once per wake-up.
+    pub(crate) fn wait(&self, awaited: Awaited) {
+        match self {
+            Waiter::G(_) => park_current(awaited),
+            Waiter::Thread { woken, .. } => {
+                SLEEPING_THREADS.fetch_add(1, Relaxed);
+                monitor::notice_waiting_thread();
+                // ORDERING: Acquire what the waker did.
+                while !woken.swap(false, Acquire) {
+                    std::thread::park();
+                }
+            }
+            Waiter::Polling(_) => unreachable!("it waits with a deadline"),
+            Waiter::Task(_) => unreachable!("tasks are polled"),
+        }
+    }
+
+    /// Blocks until [`wake`](Self::wake), at the most until `deadline_ns` of the monotonic clock (`u64::MAX`: for
+    /// ever). Returns `false` if the time is over, and no waker will end this wait any more.
+    ///
+    /// Wakers take `claim` before they wake. After a `false` the waiter may still lie in a queue: the caller takes it
+    /// out, under the lock under which wakers look at it.
+    pub(crate) fn wait_until(&self, awaited: Awaited, deadline_ns: u64, claim: &Claim) -> bool {
+        if deadline_ns == u64::MAX {
+            self.wait(awaited);
+            return true;
+        }
+        match self {
+            Waiter::G(_) => {
+                let running = Running::enter().expect("a goroutine");
+                crate::sched::timers::wait_until(running, awaited, deadline_ns, claim)
+            }
+            Waiter::Thread { woken, .. } => {
+                if !sleep_thread_until(woken, deadline_ns, claim) {
+                    return false;
+                }
+                // The thread did not count as sleeping, since the clock would have woken it; this undoes the waker's
+                // count.
+                SLEEPING_THREADS.fetch_add(1, Relaxed);
+                true
+            }
+            Waiter::Polling(polling) => polling.wait(deadline_ns, claim),
+            Waiter::Task(_) => unreachable!("tasks are polled"),
+        }
+    }
+
+    /// Takes the task's waker out.
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        match self {
+            Waiter::Task(slot) => slot.take(),
+            _ => None,
+        }
+    }
+
+    /// Ends the wait of `this`, which may be gone as soon as it is woken.
+    ///
+    /// # Safety
+    /// `this` is alive, and the caller is the only one that wakes it for this wait.
+    pub(crate) unsafe fn wake(this: NonNull<Waiter>) {
+        let waker = Running::enter();
+        // SAFETY: by the caller.
+        unsafe { Waiter::wake_by(waker.as_ref(), this) }
+    }
+
+    /// Does as [`wake`](Self::wake), for a caller that is in the runtime already, if it is a goroutine.
+    ///
+    /// # Safety
+    /// As `wake`.
+    #[inline(always)]
+    pub(crate) unsafe fn wake_by(waker: Option<&Running>, this: NonNull<Waiter>) {
+        // SAFETY: by the caller.
+        match unsafe { this.as_ref() } {
+            Waiter::G(g) => ready_by(waker, *g),
+            // SAFETY: by the caller.
+            _ => unsafe { Waiter::wake_other(this) },
+        }
+    }
+
+    /// Wakes a thread or a task. Apart from goroutines, so that their way has no jump table.
+    #[cold]
+    unsafe fn wake_other(this: NonNull<Waiter>) {
+        // SAFETY: by the caller; not touched after the store or the notification.
+        match unsafe { this.as_ref() } {
+            Waiter::G(g) => ready(*g),
+            Waiter::Thread { thread, woken } => {
+                let thread = thread.clone();
+                SLEEPING_THREADS.fetch_sub(1, Relaxed);
+                // ORDERING: Release what we did to the sleeper.
+                woken.store(true, Release);
+                thread.unpark();
+            }
+            Waiter::Polling(polling) => polling.wake(),
+            Waiter::Task(slot) => _ = slot.take().map(task::wake),
+        }
+    }
+}
+
+/// Blocks the thread until it is woken. Returns `false` if the time is over, and the claim ours.
+fn sleep_thread_until(woken: &AtomicBool, deadline_ns: u64, claim: &Claim) -> bool {
+    // ORDERING: Acquire what the waker did.
+    while !woken.swap(false, Acquire) {
+        let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+        if left_ns != 0 {
+            std::thread::park_timeout(Duration::from_nanos(left_ns));
+        } else if claim.take(TIMED_OUT) {
+            return false;
+        } else {
+            std::thread::park(); // the waker has it and is on its way
+        }
+    }
+    true
+}
+
+/// Parks the calling goroutine until its one wake-up.
+pub(crate) fn park_current(awaited: Awaited) {
+    park_running(Running::enter().expect("a goroutine"), awaited);
+}
+
+/// Parks like [`park_current`], for a caller that armed its wake-up inside the runtime. It must not leave the runtime
+/// in between: it might lose its slice there, and a goroutine in a run queue cannot take the wake-up.
+#[inline(always)]
+pub(crate) fn park_running(running: Running, awaited: Awaited) {
+    let g = running.g();
+    if g.state.consume_notification() {
+        return;
+    }
+    g.reason.store(awaited.reason as u8, Relaxed);
+    g.waits_on.store(awaited.on, Relaxed);
+    g.trimmed.store(false, Relaxed);
+    g.slice_used.set(0);
+    g.since_ns.store(running.shared().monitor.coarse_ns(), Relaxed);
+    running.suspend(Switch::Park);
+}
+
+/// Makes a parked goroutine runnable. The caller won the right to do so.
+pub(crate) fn ready(g: GPtr) {
+    ready_by(Running::enter().as_ref(), g);
+}
+
+#[inline(always)]
+fn ready_by(waker: Option<&Running>, g: GPtr) {
+    match waker {
+        Some(running) if g.shared.get() == std::ptr::from_ref(running.shared()) => {
+            if g.notify() == Wake::Enqueue {
+                enqueue(running.shared(), g, Why::Woken, From::Owner(running.p()));
+                running.shared().wake_one();
+            }
+        }
+        _ => ready_from_outside(g),
+    }
+}
+
+/// Wakes the joiner of the goroutine that ends here.
+pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
+    let shared = running.shared();
+    // SAFETY: the caller took it from `G::join`; it waits until it is woken.
+    match unsafe { joiner.as_ref() } {
+        Waiter::G(g) if g.shared.get() == std::ptr::from_ref(shared) => {
+            if g.notify() == Wake::Enqueue {
+                enqueue(shared, *g, Why::Joined, From::Owner(running.p()));
+                shared.wake_one();
+            }
+        }
+        // SAFETY: a task's waiter is in a box, which went to us when the goroutine completed.
+        Waiter::Task(_) => _ = unsafe { Box::from_raw(joiner.as_ptr()) }.take_waker().map(task::wake),
+        // SAFETY: as above.
+        _ => unsafe { Waiter::wake(joiner) },
+    }
+}
+
+/// Makes a goroutine runnable, for a plain thread or a goroutine of another runtime.
+#[cold]
+fn ready_from_outside(g: GPtr) {
+    if g.notify() == Wake::Enqueue {
+        enqueue_at_home(g, Why::Outside);
+    }
+}

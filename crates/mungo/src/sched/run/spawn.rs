@@ -1,0 +1,182 @@
+//! A goroutine is made and queued.
+
+use super::current::{self, Running};
+use super::g::{G, GPtr, GRef, pool};
+use super::p::P;
+use super::scope::ScopeData;
+use crate::policies::Rank;
+use crate::sched::engine::hooks;
+use crate::sched::pick::{From, Why, enqueue};
+use crate::sched::shared::Shared;
+use crate::sched::start::default_runtime;
+use crate::sched::traced;
+use crate::stack::slab::Class;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Everything about a goroutine that is to be started, except its code.
+///
+/// TUNED: passed on by reference: each move of it read back what had just been written, in larger pieces, for which the
+/// CPU waits; 7 ns a spawn.
+pub(crate) struct Spec {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) class: Option<Class>,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) scope: *const ScopeData,
+    /// Its priority, weight and deadlines, if any were set.
+    pub(crate) rank: Option<Box<Rank>>,
+}
+
+impl Spec {
+    #[track_caller]
+    #[inline]
+    pub(crate) fn here() -> Spec {
+        Spec { name: None, class: None, place: Location::caller(), scope: std::ptr::null(), rank: None }
+    }
+
+    /// Spawns on `target`, else on the caller's runtime, else on the default one.
+    ///
+    /// # Safety
+    /// What `f` and `T` borrow lives until the goroutine has ended.
+    #[inline]
+    pub(crate) unsafe fn spawn<F, T>(mut self, target: Option<&Arc<Shared>>, f: F) -> io::Result<Spawned<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let running = Running::enter();
+        // What can fail comes first: if it does, `f` is dropped after `running`, outside of the runtime. Its
+        // destructor may block.
+        let g = match &running {
+            Some(running) if target.is_none_or(|t| std::ptr::eq(&raw const **t, running.shared())) => {
+                self.admit(running.shared())?;
+                self.reserve_local(running.p())?;
+                // SAFETY: by the caller; reserved.
+                unsafe { self.spawn_local(running, f) }
+            }
+            _ => {
+                let shared = match target {
+                    Some(shared) => shared,
+                    None => default_runtime()?,
+                };
+                self.admit(shared)?;
+                self.class.unwrap_or(shared.config.stack_class).reserve(1)?;
+                // SAFETY: by the caller; reserved.
+                unsafe { self.spawn_from_outside(shared, f) }
+            }
+        };
+        Ok(Spawned { g, result: PhantomData })
+    }
+
+    /// Asks the policy whether it admits the goroutine, if the goroutine states a rank.
+    #[inline]
+    fn admit(&self, shared: &Shared) -> io::Result<()> {
+        match &self.rank {
+            None => Ok(()),
+            Some(rank) => hooks::admit(shared, rank),
+        }
+    }
+
+    /// Reserves a stack.
+    #[inline]
+    fn reserve_local(&self, p: &P) -> io::Result<()> {
+        // SAFETY: in the runtime, so the P is ours.
+        let core = unsafe { p.core() };
+        match self.class {
+            Some(class) if class != core.slots.class() => class.reserve(1),
+            _ => core.slots.reserve(),
+        }
+    }
+
+    #[inline]
+    unsafe fn spawn_local<F, T>(&mut self, running: &Running, f: F) -> GRef
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let (p, shared) = (running.p(), running.shared());
+        // SAFETY: in the runtime, so the P is ours.
+        let core = unsafe { p.core() };
+        let g = core.take_g();
+        let id = core.new_id(&shared.next_id);
+        let n = p.counters.spawned.next();
+        if p.sampler.spawns.is_turn(n) {
+            p.sampler.spawned(n, &g);
+        }
+        // SAFETY: by the caller; the G is idle and ours.
+        let handle = unsafe { self.fill(g, shared, id, Some(running.g()), f) };
+        enqueue(shared, g, Why::Spawned, From::Owner(p));
+        shared.wake_one();
+        handle
+    }
+
+    #[cold]
+    unsafe fn spawn_from_outside<F, T>(&mut self, shared: &Arc<Shared>, f: F) -> GRef
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let mut one = Vec::with_capacity(1);
+        pool::refill(&mut one, 1);
+        let g = one.pop().expect("just refilled");
+        let id = shared.next_id.fetch_add(1, Relaxed);
+        // ORDERING: Release as the Ps' counters: see `Shared::live`.
+        shared.external_spawned.fetch_add(1, Release);
+        if let Some(caller) = current::g() {
+            inherit_labels(&g, caller);
+        }
+        // SAFETY: by the caller; the G is idle and ours.
+        let handle = unsafe { self.fill(g, shared, id, None, f) };
+        enqueue(shared, g, Why::Spawned, From::Elsewhere);
+        shared.wake_one();
+        shared.monitor.notice_inbox(shared);
+        handle
+    }
+
+    #[inline]
+    unsafe fn fill<F, T>(&mut self, g: GPtr, shared: &Shared, id: u64, parent: Option<&G>, f: F) -> GRef
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        g.shared.set(shared);
+        g.scope.set(self.scope);
+        hooks::begin(shared, &g, id, self.rank.as_deref(), parent);
+        g.class.set(self.class.unwrap_or(shared.config.stack_class));
+        if let Some(caller) = parent
+            && !caller.labels.is_empty()
+        {
+            inherit_labels(&g, caller);
+        }
+        // SAFETY: by the caller. The second count is the handle's.
+        let handle = unsafe {
+            g.prepare::<F, T>(f, id, self.place, self.name.take());
+            GRef::from_counted(g)
+        };
+        traced::created(shared, &g, parent, self.place);
+        handle
+    }
+}
+
+/// Gives a new goroutine the labels of the one that spawns it, which is the caller.
+#[cold]
+fn inherit_labels(g: &G, caller: &G) {
+    // SAFETY: the caller's own.
+    g.labels.replace(unsafe { caller.labels.get() });
+}
+
+/// A goroutine that was spawned and returns a `T`, with the count of its handle.
+pub(crate) struct Spawned<T> {
+    g: GRef,
+    result: PhantomData<fn() -> T>,
+}
+
+impl<T> Spawned<T> {
+    #[inline]
+    pub(crate) fn into_g(self) -> GRef {
+        self.g
+    }
+}

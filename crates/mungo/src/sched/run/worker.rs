@@ -1,0 +1,267 @@
+//! The worker: an M's loop. Goroutines are resumed here, and nowhere else.
+
+use super::m::M;
+use super::p::P;
+use crate::policies::Event;
+use crate::sched::engine::hooks;
+use crate::sched::pick::next::{self, Found};
+use crate::sched::pick::{From, Why, enqueue};
+use crate::sched::run::current;
+use crate::sched::run::g::{GPtr, Switch};
+use crate::sched::run::sample::UNTIMED;
+use crate::sched::shared::Shared;
+use crate::sched::sysmon::monitor;
+use crate::sched::threads::{bound, sleep};
+use crate::sched::traced;
+use mungo_trace::Queue;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Runs the loop of a worker thread, which may find a P that was left for it. It holds the runtime until the end.
+pub(crate) fn main(m: &'static M) {
+    sleep::accept(m);
+    while let Some(mut found) = sleep::runnable(m) {
+        let mut p = m.p().expect("a worker with a goroutine has a P");
+        while let Some(next) = execute(m, &mut p, found) {
+            found = next;
+        }
+        debug_assert!(m.g.load(Relaxed).is_null());
+    }
+    monitor::pass_watch_on(m.shared());
+}
+
+/// Runs one goroutine until it comes back. Returns the next one if it is at hand, so that the M need not
+/// come back to its own thread-locals in between.
+///
+/// `last_p` is the M's P, before and after.
+///
+/// TUNED: in line in the loop of `main`, and so is what it calls: 3 to 5 ns a switch. `run_without_p` has a copy.
+#[inline(always)]
+fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Option<Found> {
+    let shared: &Shared = m.shared();
+    if !g.bound.load(Relaxed).is_null() && !bound::may_run(m, g) {
+        return None;
+    }
+    if !g.started() && shared.near_cap.load(Relaxed) {
+        m.load_own_tls();
+        if !shared.may_begin(g) {
+            return None;
+        }
+    }
+    let p = *last_p;
+    if !inherit {
+        p.next_tick();
+    }
+    let switch = p.counters.switches.next();
+    traced::start(m, Some(p), &g, inherit);
+    if g.stamp.get() != UNTIMED {
+        p.sampler.started(&g);
+    }
+    let timed_ns = if p.sampler.switches.is_turn(switch) { p.sampler.begin(switch, &g) } else { 0 };
+    if !g.started() {
+        start(m, p, g);
+    }
+    let why = resume(m, g);
+    if timed_ns != 0
+        && let Some(p) = m.p()
+    {
+        p.sampler.ended(timed_ns, &g, why); // perhaps another one than before
+    }
+    came_off(m, last_p, g, why)
+}
+
+/// Moves to the thread-locals of a goroutine that this M owns, and runs it until it comes back.
+#[inline(always)]
+fn resume(m: &'static M, g: GPtr) -> Switch {
+    m.load_tls_of(&g);
+    m.g.store(g.as_ptr(), Relaxed);
+    if g.shares_tls() {
+        current::set(&*g);
+    }
+    // SAFETY: this M owns the goroutine, by the callers; its thread-locals are loaded.
+    let why = unsafe { g.resume() };
+    if g.shares_tls() {
+        current::set(std::ptr::null());
+    }
+    m.g.store(std::ptr::null_mut(), Relaxed);
+    why
+}
+
+/// Serves a goroutine that came off its stack. Returns the next one if it is at hand.
+#[inline(always)]
+fn came_off(m: &'static M, last_p: &mut &'static P, g: GPtr, why: Switch) -> Option<Found> {
+    let shared: &Shared = m.shared();
+    // The M's P may have changed while the goroutine ran, or be gone.
+    if !g.bound.load(Relaxed).is_null() {
+        let next = bound::came_back(m, g, why)?;
+        *last_p = m.p().expect("a bound goroutine waited for its P");
+        return Some(next);
+    }
+    let Some(p) = m.p() else { return without_p(m, g, why) };
+    *last_p = p;
+    match why {
+        Switch::Yield => yielded(m, p, shared, g),
+        Switch::Park => parked(m, p, shared, g),
+        Switch::Hungry => {
+            m.load_own_tls();
+            p.counters.preemptions.add(1);
+            traced::preempted(m, p, &g, false);
+            p.take_request();
+            enqueue(shared, g, Why::Preempted, From::Ran(m, p));
+            shared.wake_one();
+            None
+        }
+        Switch::WithoutP => unreachable!("it has a P"),
+        Switch::End => ended(m, p, shared, g),
+    }
+}
+
+/// Runs a goroutine that waited in a queue, on an M without a P: it may hold a lock that Ms with a P wait for. It comes
+/// back when it next calls the runtime. The M may have a P afterwards.
+#[cold]
+#[inline(never)]
+pub(crate) fn run_without_p(m: &'static M, g: GPtr) {
+    traced::goes_on(m, &g);
+    let why = resume(m, g); // it does not count on a P (`G::needs_no_p`)
+    let Some(mut p) = m.p() else {
+        without_p(m, g, why);
+        return;
+    };
+    let mut next = came_off(m, &mut p, g, why);
+    while let Some(found) = next {
+        next = execute(m, &mut p, found);
+    }
+}
+
+/// Queues a goroutine without a P, which was blocked, lost the P and found no other, or was interrupted while it
+/// computed without one. The M has nothing to do afterwards.
+#[cold]
+fn without_p(m: &M, g: GPtr, why: Switch) -> Option<Found> {
+    m.load_own_tls();
+    traced::blocked(m, &g);
+    m.stray.store(false, Relaxed); // it has no goroutine any more
+    let why = if why == Switch::Hungry { Why::Preempted } else { Why::Unblocked };
+    enqueue(m.shared(), g, why, From::Elsewhere);
+    m.shared().wake_one();
+    None
+}
+
+/// Gives a goroutine its stack, before its first run.
+#[inline(always)]
+fn start(m: &M, p: &P, g: GPtr) {
+    let class = g.class.get();
+    // SAFETY: this M owns the P.
+    let slots = unsafe { &mut p.core().slots };
+    let slot = if class == slots.class() {
+        slots.take()
+    } else {
+        m.load_own_tls();
+        class.take()
+    };
+    g.start_on(slot);
+}
+
+/// Moves to the thread-locals of the next goroutine, or back to the M's own: from here on the one that
+/// came back may be published.
+#[inline(always)]
+fn leave_tls(m: &M, next: &Option<Found>) {
+    match next {
+        // A goroutine that has not started yet has none; one that is bound to a thread sits on it there.
+        Some((g, _)) if g.started() && g.bound.load(Relaxed).is_null() => m.load_tls_of(g),
+        _ => m.load_own_tls(),
+    }
+}
+
+#[inline(always)] // in two places, of which one is hot
+fn yielded(m: &'static M, p: &'static P, shared: &Shared, g: GPtr) -> Option<Found> {
+    p.counters.yields.add(1);
+    traced::yielded(m, p, &g);
+    let mut next = next::local(p, shared);
+    if next.is_none() && shared.computing_len() != 0 {
+        next = next::instead_of_yielding(m, p);
+    }
+    if next.is_none()
+        && p.flags.load(Relaxed) == 0
+        && shared.global_len() == 0
+        && p.timers.next_ns() == u64::MAX
+    {
+        traced::found(p, &g, Queue::None);
+        return Some((g, false)); // alone
+    }
+    leave_tls(m, &next);
+    enqueue(shared, g, Why::Yielded, From::Ran(m, p));
+    if shared.counts.idle_ps() != 0 || hooks::decides(p) {
+        shared.wake_one();
+    }
+    next
+}
+
+#[inline(always)] // in two places, of which one is hot
+fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
+    p.counters.parks.add(1);
+    let next = next::local(p, shared);
+    traced::parked(m, p, &g, next);
+    leave_tls(m, &next);
+    if hooks::decides(p) {
+        // The hook comes before another thread may have the goroutine.
+        hooks::stopped(m, p, shared, g, Event::Parked(g.wait_reason()));
+        if !g.state.park() {
+            enqueue(shared, g, Why::Woken, From::Owner(p));
+        }
+        return next;
+    }
+    if !g.state.park() {
+        // The goroutine was woken before it was off its stack.
+        match next {
+            None => {
+                traced::found(p, &g, Queue::None);
+                return Some((g, true));
+            }
+            Some(_) => traced::woken_before(m, p, || enqueue(shared, g, Why::Woken, From::Owner(p))),
+        }
+    }
+    next
+}
+
+#[inline(always)] // as above
+fn ended(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
+    if hooks::decides(p) {
+        m.load_own_tls();
+        hooks::stopped(m, p, shared, g, Event::Ended);
+    }
+    bury(m, p, g);
+    let next = next::local(p, shared);
+    // A fresh goroutine takes the slot that was just given back: the M can stay on its thread-locals, which no
+    // goroutine uses now.
+    if !next.as_ref().is_some_and(|(g, _)| !g.started() && g.bound.load(Relaxed).is_null()) {
+        leave_tls(m, &next);
+    }
+    next
+}
+
+/// Takes an ended goroutine apart: its stack and the G go back to their pools.
+pub(crate) fn bury(m: &M, p: &P, g: GPtr) {
+    traced::ended(m, p, &g);
+    let slot = g.finish();
+    let class = g.class.get();
+    if current::own_tls() {
+        // The pointer is cleared in one piece: a signal handler that hits the reset must not find half of it.
+        current::set(std::ptr::null());
+        // SAFETY: its destructors have run; this thread is perhaps still on the block, and touches no
+        // thread-local before it leaves it or the next goroutine starts on it.
+        unsafe { slot.reset_tls() };
+    }
+    // SAFETY: this M owns the P.
+    let core = unsafe { p.core() };
+    if class == core.slots.class() {
+        core.slots.give(slot);
+        core.slots.unreserve();
+    } else {
+        m.load_own_tls();
+        class.give(slot);
+        class.unreserve(1);
+    }
+    hooks::end(m.shared(), &g);
+    g.state.make_dead();
+    core.release_g(g);
+    p.counters.finished.add(1); // the last one is noticed when its M has nothing else to run: see `closing.rs`
+}

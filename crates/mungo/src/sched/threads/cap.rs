@@ -1,0 +1,252 @@
+//! The cap of threads, and what happens when the system refuses one: nothing hangs.
+//!
+//! `max_threads` bounds the threads on which goroutines *begin*. A thread is in use unless its M sleeps on the list of
+//! idle ones, or its locked goroutine waits. Where `max_threads` threads are in use:
+//! 1. A goroutine that has begun is given a thread all the same. It may be the one that the blocked ones wait for.
+//! 2. A goroutine that has not begun is held back (`Synced::held`). An M that has nothing else to do takes it, if the
+//!    cap allows that M; oldest and youngest in turn.
+//! 3. If no goroutine has been switched to for [`STALL_NS`] while some are held back, the youngest begins beyond the
+//!    cap, and for a while the others begin youngest first too. The youngest are the children of those that have begun,
+//!    and more likely than others to be what a blocked goroutine waits for: the handlers of a server, not its next
+//!    clients. So the program goes on also where blocked goroutines wait for one that has not begun. The pause grows
+//!    with each [`STALL_DOUBLES`] of these, so goroutines that just wait for something slow do not get many more
+//!    threads.
+//!
+//! Why 1 holds: a runnable goroutine that has begun is in the global queue, or in the ring of a P that some M owns. In
+//! the ring, its turn comes, or the M blocks and the P is taken, which empties the ring into the global queue if no
+//! idle M takes the P over (`Shared::start_m`). A thread that puts it into the global queue wakes an M if a P is idle;
+//! else each P comes to the end of a slice. `start_m` refuses a thread only if the global queue is empty once all that
+//! have not begun are out of it, and an M watches the timers and the descriptors.
+//!
+//! If the kernel refuses threads, the same holds for those that there are, and it is asked again every
+//! [`RETRY_NS`](super::starter::RETRY_NS). With a policy in force, which has queues of its own, all goroutines count as
+//! begun.
+
+use crate::sched::netpoll;
+use crate::sched::pick::global::GList;
+use crate::sched::run::g::GPtr;
+use crate::sched::run::p::P;
+use crate::sched::shared::{Shared, Synced};
+use crate::sched::sysmon::helper;
+use crate::sys::say::say;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Time in ns without a switch to a goroutine after which one more thread may help. TUNED: guess; longer than most
+/// calls that block, so that the cap holds for those.
+const STALL_NS: u64 = 100_000_000;
+/// Goroutines that begin beyond the cap before the pause doubles.
+const STALL_DOUBLES: u32 = 16;
+/// Goroutines, of those that were held back last, among which the youngest is searched for.
+const YOUNGEST_OF: usize = 4096;
+
+/// Goroutines that have not begun, and wait until there is a thread for them.
+pub(crate) struct Held {
+    /// The goroutines that came last; the youngest is the first.
+    recent: GList,
+    /// The other goroutines; the oldest is the first.
+    old: GList,
+    turn_of_oldest: bool,
+    /// How many of the next goroutines begin youngest first.
+    youngest_first: u32,
+}
+
+impl Held {
+    pub(crate) const fn new() -> Held {
+        Held { recent: GList::new(), old: GList::new(), turn_of_oldest: false, youngest_first: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.recent.len() + self.old.len()
+    }
+
+    fn push(&mut self, g: GPtr) {
+        self.recent.push_front(g);
+    }
+
+    /// Returns the goroutine that was spawned last, by its id. They came ring by ring, so it need not be the first.
+    fn youngest(&mut self) -> Option<GPtr> {
+        let recent = if self.recent.len() == 0 { &mut self.old } else { &mut self.recent };
+        let (mut looked_at, mut youngest) = (GList::new(), recent.pop()?);
+        while looked_at.len() < YOUNGEST_OF
+            && let Some(mut g) = recent.pop()
+        {
+            if g.id.load(Relaxed) > youngest.id.load(Relaxed) {
+                std::mem::swap(&mut g, &mut youngest);
+            }
+            looked_at.push(g);
+        }
+        looked_at.append(std::mem::replace(recent, GList::new()));
+        *recent = looked_at;
+        Some(youngest)
+    }
+
+    fn last(&mut self) -> Option<GPtr> {
+        self.recent.pop().or_else(|| self.old.pop())
+    }
+
+    fn oldest(&mut self) -> Option<GPtr> {
+        if self.old.len() == 0 {
+            while let Some(g) = self.recent.pop() {
+                self.old.push_front(g);
+            }
+        }
+        self.old.pop()
+    }
+
+    /// Returns the oldest and the last in turn, or the youngest for a while.
+    fn next(&mut self) -> Option<GPtr> {
+        if self.youngest_first != 0 {
+            self.youngest_first -= 1;
+            return self.youngest();
+        }
+        self.turn_of_oldest = !self.turn_of_oldest;
+        if self.turn_of_oldest { self.oldest() } else { self.last() }
+    }
+}
+
+/// The monitor's memory of the goroutines that are held back.
+#[derive(Default)]
+pub(crate) struct Stall {
+    switches: u64,
+    since_ns: u64,
+    /// Goroutines that began beyond the cap since there was last room below it.
+    granted: u32,
+}
+
+impl Shared {
+    /// Returns the number of threads that have a goroutine, or a P, or are on their way to one.
+    fn in_use(&self, synced: &Synced) -> usize {
+        let free = synced.idle_ms.len() + self.waiting_locked.load(Relaxed) as usize;
+        (synced.live_ms + synced.wanted.len()).saturating_sub(free)
+    }
+
+    /// Returns whether the cap, and the system as far as is known, allow one more thread to be used.
+    pub(crate) fn has_room(&self, synced: &Synced) -> bool {
+        self.in_use(synced) < self.config.max_threads as usize && !self.starter.is_refused(self)
+    }
+
+    /// Holds back, where there is no room, the goroutines that have not begun: those of the global queue and of the
+    /// ring of `p`, which the caller owns.
+    pub(crate) fn hold_back(&self, synced: &mut Synced, p: &P) {
+        let mut all = std::mem::replace(&mut synced.global, GList::new());
+        all.append(p.empty_runq());
+        while let Some(g) = all.pop() {
+            match g.started() {
+                true => synced.global.push(g),
+                false => synced.held.push(g),
+            }
+        }
+        self.publish_held(synced);
+        if self.held_len.load(Relaxed) != 0 {
+            self.helper.ask(helper::CAP);
+        }
+    }
+
+    fn publish_held(&self, synced: &Synced) {
+        self.held_len.store(synced.held.len(), Relaxed);
+        self.publish_global(synced);
+    }
+
+    /// Returns, after [`hold_back`](Self::hold_back), whether a goroutine that has begun can go on, or a timer or the
+    /// network is without an M.
+    pub(crate) fn must_go_on(&self, synced: &Synced) -> bool {
+        synced.global.len() + synced.computing.len() != 0 || self.timers_unwatched() || netpoll::is_unwatched()
+    }
+
+    /// Returns a goroutine that was held back, if the cap allows the calling M, which has a P and nothing else to do.
+    pub(crate) fn take_held_locked(&self, synced: &mut Synced) -> Option<GPtr> {
+        if synced.held.len() == 0 || self.in_use(synced) > self.config.max_threads as usize {
+            return None;
+        }
+        let g = synced.held.next();
+        self.publish_held(synced);
+        g
+    }
+
+    /// Returns whether an M may begin a goroutine that it stole, or found in its ring. `false`: the M is beyond the
+    /// cap, and the goroutine was held back. (A goroutine that may begin beyond the cap comes with a permit.)
+    #[cold]
+    pub(crate) fn may_begin(&self, g: GPtr) -> bool {
+        let mut synced = self.synced.lock();
+        if self.in_use(&synced) <= self.config.max_threads as usize || self.policy.is_active() {
+            return true;
+        }
+        if synced.permits != 0 {
+            synced.permits -= 1;
+            return true;
+        }
+        synced.held.push(g);
+        self.publish_held(&synced);
+        false
+    }
+
+    /// Begins, for the monitor, goroutines that were held back: as soon as there is room, or one when nothing moves any
+    /// more.
+    pub(crate) fn serve_held(&self, stall: &mut Stall, now: u64) {
+        if self.held_len.load(Relaxed) == 0 {
+            stall.since_ns = now;
+            if self.near_cap.load(Relaxed) && self.has_room(&self.synced.lock()) {
+                self.near_cap.store(false, Relaxed);
+            }
+            return;
+        }
+        let switches = self.sum(|p| &p.counters.switches);
+        if std::mem::replace(&mut stall.switches, switches) != switches {
+            stall.since_ns = now;
+        }
+        let mut synced = self.synced.lock();
+        let (in_use, most) = (self.in_use(&synced), self.config.max_threads as usize);
+        if self.has_room(&synced) {
+            stall.granted = 0;
+            for _ in in_use..most {
+                let Some(g) = synced.held.next() else { break };
+                synced.global.push(g);
+            }
+        } else {
+            let doublings = (stall.granted / STALL_DOUBLES).min(10);
+            if now.saturating_sub(stall.since_ns) < STALL_NS << doublings || self.starter.is_refused(self) {
+                return;
+            }
+            stall.since_ns = now;
+            self.helper.ask(helper::CAP);
+            if let Some(g) = synced.held.youngest() {
+                // This queue, because goroutines that have not begun are held back from the other one.
+                synced.computing.push_front(g);
+                synced.permits += 1;
+                synced.held.youngest_first = self.config.max_threads;
+                stall.granted += 1;
+            }
+        }
+        self.publish_held(&synced);
+        drop(synced);
+        self.wake_one();
+    }
+
+    /// Says once, on the helper, that the cap was reached, and where the goroutines that reached it were spawned.
+    pub(crate) fn report_cap(&self) {
+        if self.cap_reported.load(Relaxed) {
+            return;
+        }
+        let (mut places, mut n) = (HashMap::new(), 0);
+        for m in self.ms.live().filter(|m| m.p.load(Relaxed).is_null()) {
+            // SAFETY: Gs are never freed.
+            if let Some(g) = unsafe { m.g.load(Relaxed).as_ref() } {
+                n += 1;
+                *places.entry(g.place().to_string()).or_insert(0) += 1;
+            }
+        }
+        let cap = self.config.max_threads;
+        // The cap was reached a moment ago, not counting threads with a P. If it no longer is, there is nothing to
+        // report.
+        let Some((place, most)) = places.into_iter().max_by_key(|(_, n)| *n) else { return };
+        if n + self.procs() < cap {
+            return;
+        }
+        self.cap_reported.store(true, Relaxed);
+        say!(
+            "mungo: {n} goroutines block their threads, most of them ({most}) spawned at {place}; \
+             max_threads is {cap}, so others wait to begin. See RuntimeBuilder::max_threads"
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Preemption of code that never calls the runtime.
+//!
+//! The monitor asks the P of a goroutine that shall make room, and sends its thread SIGURG. The handler makes the
+//! goroutine call [`injected`] where it stands (`stack/inject/`), which suspends it as a call of the runtime would:
+//! it lies in a queue, holds no thread, and may go on elsewhere, because its thread-locals are its own.
+//! `docs/preemption.md` is the essay about it.
+//!
+//! Where a call cannot be injected ([`Outcome`] lists the reasons) the thread stays and the P goes: the handler queues
+//! the goroutine as one that is bound to its thread, passes the P on to another thread, and sleeps until it is given
+//! one again. The kernel saved all registers, so this is as safe as the kernel's own preemption, and costs a thread.
+//!
+//! The handler runs when the kernel gets round to the thread, which on a busy machine may be hundreds of milliseconds
+//! later; and in libc it does nothing. If the P has not moved after 200 µs, the monitor takes it, by the same protocol
+//! as from a blocked goroutine, and sends another signal when it sees the thread computing without one.
+//!
+//! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
+//! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the
+//! monitor.
+//!
+//! Rejected: the monitor takes the P at once. That needs a `membarrier` each time, 4 % of the CPU time of a web server
+//! whose requests compute.
+
+use super::{blocking, bound};
+use crate::debug_env::AsyncPreempt;
+use crate::sched::report::stacks;
+use crate::sched::run::current;
+use crate::sched::run::g::{G, Switch};
+use crate::sched::run::m::M;
+use crate::sched::run::p::RETIRE;
+use crate::sys::interrupted::{in_system_call, program_counter, repeat_call, signal_mask};
+use crate::sys::signal::{call_previous, is_marked, send_marked};
+use crate::sys::{affinity, modules};
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+
+/// The signal that interrupts. Go's choice: ignored by default, rarely used by programs, harmless if spurious.
+pub(crate) const SIGNAL: c_int = libc::SIGURG;
+
+struct Installed {
+    previous: libc::sigaction,
+    /// Code of libc and of the loader. Their locks are held for a moment only, so the signal waits for the next look.
+    system_code: Vec<Range<usize>>,
+}
+
+static INSTALLED: OnceLock<Installed> = OnceLock::new();
+
+/// Installs the handler; once for the process. A handler that was there is called for signals that are not ours.
+pub(crate) fn install() {
+    affinity::prepare();
+    INSTALLED.get_or_init(|| {
+        let handler = prepare_injection();
+        // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
+        unsafe {
+            let mut previous: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            libc::sigaction(SIGNAL, std::ptr::null(), &mut previous);
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            action.sa_sigaction = handler;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigfillset(&mut action.sa_mask);
+            libc::sigaction(SIGNAL, &action, std::ptr::null_mut());
+            Installed { previous, system_code: system_code() }
+        }
+    });
+}
+
+/// The outcome of a signal that asked a goroutine to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The goroutine was suspended by an injected call.
+    Injected,
+    /// Thread-switching: `MUNGO_DEBUG=asyncpreempt=thread`, or a CPU that cannot save its vector state.
+    ByThread,
+    /// Thread-switching: the goroutine ran on a stack that is not its own.
+    ForeignStack,
+    /// Thread-switching: too little of its stack was left.
+    LittleStack,
+    /// Thread-switching: its thread's signal mask was not the usual one, or a handler of the program runs.
+    SignalMask,
+    /// Thread-switching: it shares its thread's thread-locals.
+    SharedThreadLocals,
+    /// Thread-switching: a shadow stack is in force.
+    ShadowStack,
+    /// Nothing: it was in libc or in the loader. The monitor takes the P if it stays there.
+    InLibc,
+    /// Nothing: it was in a system call, which goes on.
+    InSystemCall,
+}
+
+/// The number of times that each [`Outcome`] came about. Written by signal handlers, read by `Metrics`.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes([AtomicU64; Outcome::InSystemCall as usize + 1]);
+
+impl Outcomes {
+    fn count(&self, outcome: Outcome) {
+        self.0[outcome as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn of(&self, outcome: Outcome) -> u64 {
+        self.0[outcome as usize].load(Relaxed)
+    }
+}
+
+/// Asks the M's thread to give its goroutine up.
+pub(crate) fn interrupt(m: &M) {
+    send_marked(m.tid.load(Relaxed), SIGNAL);
+}
+
+/// Lets the signal in on the calling worker thread, whose maker may have blocked all signals. Keeps it out of a thread
+/// without an alternate stack: a small goroutine's stack has no room for the handler, and the monitor takes the Ps of
+/// goroutines that compute there.
+pub(super) fn admit(has_alternate_stack: bool) {
+    let how = if has_alternate_stack { libc::SIG_UNBLOCK } else { libc::SIG_BLOCK };
+    // SAFETY: a set of signals, which is made and then read.
+    unsafe {
+        let mut set = MaybeUninit::zeroed().assume_init();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, SIGNAL);
+        if !has_alternate_stack {
+            libc::sigaddset(&mut set, libc::SIGPROF); // of CPU profiles
+        }
+        libc::pthread_sigmask(how, &set, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    if !is_marked(info) {
+        chain(signal, info, context);
+    }
+    // This is done also for a signal from another sender: ours, if it was pending too, is lost in it.
+    if let Some(g) = current::g() {
+        on_goroutine(g, context);
+    }
+    // SAFETY: as above; the goroutine is on the same thread.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn on_goroutine(g: &'static G, context: *mut c_void) {
+    // SAFETY: the M that runs this goroutine: it was stored before its thread-locals were loaded.
+    let m = unsafe { &*g.m.load(Relaxed) };
+    stacks::on_signal(m, g, context);
+    if g.is_in_runtime() {
+        return; // the flag is seen when it leaves the runtime
+    }
+    g.enter_runtime();
+    let in_call = in_system_call(context);
+    if in_call {
+        // The call is repeated whether or not the signal is of use, or was meant for the goroutine that ran here
+        // before.
+        repeat_call(context);
+    }
+    if shall_give_way(m) {
+        let outcome = if in_call { Outcome::InSystemCall } else { give_way(m, g, context) };
+        m.shared().interruptions.count(outcome);
+        if outcome == Outcome::Injected {
+            return; // in the runtime until `injected` leaves it
+        }
+    }
+    g.leave_runtime();
+}
+
+/// Returns whether the goroutine has lost its P, or is asked to give it up. Else the signal is from outside, or came
+/// too late.
+///
+/// A P that retires is not for a signal handler: the monitor takes it.
+fn shall_give_way(m: &M) -> bool {
+    m.p().is_none_or(|p| p.is_asked_on(p.tick.load(Relaxed)) && p.flags.load(Relaxed) & RETIRE == 0)
+}
+
+/// Lets other goroutines have the P, by one of the ways.
+fn give_way(m: &M, g: &G, context: *mut c_void) -> Outcome {
+    if is_in_system_code(context) {
+        m.declined.store(true, Relaxed);
+        return Outcome::InLibc;
+    }
+    let outcome = try_to_inject(m, g, context);
+    if outcome != Outcome::Injected {
+        m.interrupted.note(context);
+        // ORDERING: Release what was just noted to threads that take dumps.
+        m.in_handler.store(true, Release);
+        bound::give_way(m, g);
+        m.in_handler.store(false, Relaxed);
+    }
+    outcome
+}
+
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+fn try_to_inject(m: &M, g: &G, context: *mut c_void) -> Outcome {
+    use crate::stack::inject::{Refused, inject};
+    if m.shared().config.async_preempt != AsyncPreempt::Inject {
+        return Outcome::ByThread;
+    }
+    if g.shares_tls() {
+        return Outcome::SharedThreadLocals;
+    }
+    if signal_mask(context) != m.signal_mask.load(Relaxed) {
+        return Outcome::SignalMask;
+    }
+    let Some(slot) = g.slot() else { return Outcome::ByThread };
+    // SAFETY: in the handler, with its context; the slot is the goroutine's, which runs here.
+    match unsafe { inject(context, slot.guard().end..slot.base()) } {
+        Ok(()) => Outcome::Injected,
+        Err(Refused::ForeignStack) => Outcome::ForeignStack,
+        Err(Refused::LittleStack) => Outcome::LittleStack,
+        Err(Refused::InHandler) => Outcome::SignalMask,
+        Err(Refused::ShadowStack) => Outcome::ShadowStack,
+        Err(Refused::Impossible) => Outcome::ByThread,
+    }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+fn try_to_inject(m: &M, g: &G, context: *mut c_void) -> Outcome {
+    _ = (m.signal_mask.load(Relaxed), signal_mask(context), g, AsyncPreempt::Inject);
+    Outcome::ByThread
+}
+
+/// Prepares injected calls. Returns the handler to install.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+fn prepare_injection() -> usize {
+    crate::stack::inject::prepare(injected);
+    crate::stack::inject::entry(handle as *const () as usize)
+}
+
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+fn is_in_stub(at: usize) -> bool {
+    crate::stack::inject::stub_code().contains(&at)
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+fn is_in_stub(_at: usize) -> bool {
+    false
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+fn prepare_injection() -> usize {
+    handle as *const () as usize
+}
+
+/// Suspends the interrupted goroutine, on its own stack. It has been in the runtime since the handler.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+extern "C" fn injected(frame: &crate::stack::inject::Frame) {
+    // SAFETY: this goroutine's errno, which the interrupted code may be about to read. The address stays the same
+    // wherever it goes on.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let g = current::g().expect("a goroutine was interrupted");
+    g.note_interruption(std::ptr::from_ref(frame).addr());
+    // The goroutine goes straight back to its own code, so it needs no P: the monitor may let it go on without one,
+    // should it hold a lock that a worker inside the runtime waits for.
+    g.needs_no_p.store(true, Relaxed);
+    // SAFETY: the M that runs this goroutine.
+    match unsafe { &*g.m.load(Relaxed) }.p() {
+        // SAFETY: we are this goroutine, and in the runtime.
+        Some(_) => unsafe { g.suspend(Switch::Hungry) },
+        None => blocking::reacquire(g, Switch::Hungry),
+    }
+    g.needs_no_p.store(false, Relaxed);
+    g.end_interruption();
+    g.leave_runtime();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+/// Returns whether it is in libc or in the loader, where it may hold a lock that other goroutines need: let it go on a
+/// little. The monitor sends another signal.
+fn is_in_system_code(context: *mut c_void) -> bool {
+    let at = program_counter(context);
+    // The stub counts too: it is about to go on, and would keep its thread.
+    is_in_stub(at) || INSTALLED.get().is_some_and(|i| i.system_code.iter().any(|code| code.contains(&at)))
+}
+
+/// Calls the handler that the program had before.
+fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if let Some(installed) = INSTALLED.get() {
+        call_previous(&installed.previous, signal, info, context); // if there is none: SIGURG is ignored by default
+    }
+}
+
+/// Returns the code ranges of libc and of the dynamic loader. Not of the vDSO: it holds no lock, and the kernel may
+/// move a thread to another CPU in the middle of it, too.
+fn system_code() -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    modules::each(|module, headers| {
+        // SAFETY: a C string of the loader's.
+        let name = unsafe { std::ffi::CStr::from_ptr(module.dlpi_name) }.to_string_lossy();
+        let file = name.rsplit('/').next().unwrap_or_default();
+        if ["libc.so", "libpthread.so", "ld-"].iter().any(|part| file.starts_with(part)) {
+            for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
+                let start = (module.dlpi_addr + h.p_vaddr) as usize;
+                ranges.push(start..start + h.p_memsz as usize);
+            }
+        }
+    });
+    ranges
+}

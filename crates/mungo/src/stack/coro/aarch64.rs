@@ -1,0 +1,136 @@
+//! The switch on aarch64.
+//!
+//! A stack that is not running, from its stack pointer up:
+//!
+//! ```text
+//!   begun before            new
+//!   where to go on          `begin`
+//!   X29                     the entry
+//!   X19                     its argument
+//!   nothing                 nothing
+//!   the frame of `suspend`  nothing, up to the base
+//! ```
+//!
+//! All other registers are the compiler's business: it knows that the switch destroys them, the vector registers too.
+//! Only these two it keeps for itself. FPCR is the same for all, as everywhere else.
+//!
+//! Both ways go by an indirect jump, for the reason that `x86_64.rs` has: a `blr` there and a `ret` back would put the
+//! CPU's stack of return addresses out of step.
+
+use super::super::Slot;
+use std::arch::{asm, naked_asm};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// A coroutine. Its owner resumes it; it suspends itself.
+#[repr(C)]
+pub(crate) struct Coro {
+    /// Its stack pointer while it is suspended. Written by the switch; atomic for threads that look at it meanwhile.
+    sp: AtomicUsize,
+    /// Its worker's stack pointer, while it runs. The switch's alone.
+    worker_sp: AtomicUsize,
+}
+
+impl Coro {
+    /// Prepares a coroutine on `slot` that will run `entry(arg)`, which does not return.
+    ///
+    /// # Safety
+    /// The slot is free and stays with the coroutine until it has suspended for the last time.
+    #[inline]
+    pub(crate) unsafe fn new(slot: &Slot, arg: usize, entry: extern "C" fn(usize)) -> Coro {
+        let words = [begin as *const () as usize, entry as usize, arg, 0];
+        let sp = (slot.base() & !15) - size_of_val(&words);
+        // SAFETY: the top of a free stack.
+        unsafe { (sp as *mut [usize; 4]).write(words) };
+        Coro { sp: AtomicUsize::new(sp), worker_sp: AtomicUsize::new(0) }
+    }
+
+    /// Runs it until it suspends; returns its word.
+    ///
+    /// # Safety
+    /// One worker at a time; the thread pointer is the goroutine's; not after it suspended for the last time.
+    #[inline(always)]
+    pub(crate) unsafe fn resume(&self) -> usize {
+        // SAFETY: by the caller; `sp` is as `new` or `suspend` left it.
+        unsafe { switch(&self.worker_sp, &self.sp, 0) }
+    }
+
+    /// Switches to the worker, which gets `word`; returns when some worker resumes it.
+    ///
+    /// # Safety
+    /// Called on the coroutine's own stack.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(&self, word: usize) {
+        // SAFETY: by the caller; `worker_sp` is as `resume` left it.
+        unsafe { switch(&self.sp, &self.worker_sp, word) };
+    }
+
+    /// Returns where its stack ends while it is suspended: nothing below is in use.
+    #[inline]
+    pub(crate) fn low(&self) -> usize {
+        self.sp.load(Relaxed)
+    }
+
+    /// Returns the stack pointer of a suspended coroutine. From there up lie [`SAVED`] words: where to go on, and at
+    /// [`SAVED_BP`] the frame pointer.
+    #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
+    pub(crate) fn suspended_sp(&self) -> Option<usize> {
+        Some(self.low())
+    }
+}
+
+/// The index of the saved frame pointer, X29, in words: see the picture above.
+#[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
+pub(crate) const SAVED_BP: usize = 1;
+/// The number of words that the switch leaves on the stack.
+#[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
+pub(crate) const SAVED: usize = 4;
+
+/// Leaves this stack, notes in `from` where it ends, and goes on where `to` says, with a `word` for the code that goes
+/// on there. Returns the word of the code that comes back.
+///
+/// # Safety
+/// `to` is as this function or [`Coro::new`] left it, and is not gone to twice.
+#[inline(always)]
+unsafe fn switch(from: &AtomicUsize, to: &AtomicUsize, mut word: usize) -> usize {
+    // SAFETY: by the caller. What the compiler keeps is saved or declared lost.
+    unsafe {
+        asm!(
+            "adr x8, 2f",
+            "ldr x9, [x1]",
+            "stp x8, x29, [sp, #-32]!",
+            "str x19, [sp, #16]",
+            "ldr x10, [x9]",
+            "mov x8, sp",
+            "str x8, [x0]",
+            "mov sp, x9",
+            "br x10",
+            "2:",
+            "ldr x19, [sp, #16]",
+            "ldr x29, [sp, #8]",
+            "add sp, sp, #32",
+            inlateout("x0") from => _,
+            inlateout("x1") to => _,
+            inlateout("x2") word,
+            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _, lateout("x24") _,
+            lateout("x25") _, lateout("x26") _, lateout("x27") _, lateout("x28") _,
+            clobber_abi("C"),
+        );
+    }
+    word
+}
+
+/// The first frame of each coroutine: calls the entry. Unwinders stop here: there is no caller.
+#[unsafe(naked)]
+unsafe extern "C" fn begin() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined x30",
+        "ldp x8, x0, [sp, #8]",
+        "add sp, sp, #32",
+        "mov x29, xzr",
+        "mov x30, xzr",
+        "blr x8",
+        "brk #1",
+        ".cfi_endproc",
+    )
+}

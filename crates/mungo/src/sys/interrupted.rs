@@ -1,0 +1,114 @@
+//! Reads what a signal interrupted, from the context that the kernel passes to the handler.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use super::page_size;
+use std::ffi::c_void;
+
+/// Returns the address of the interrupted instruction.
+pub(crate) fn program_counter(context: *mut c_void) -> usize {
+    // SAFETY: the kernel passes a `ucontext_t`.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    return context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+    #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+    return context.uc_mcontext.pc as usize;
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+    {
+        _ = context;
+        0
+    }
+}
+
+/// Returns whether the signal hit a blocked system call: the kernel will restart it (the program counter is at the
+/// instruction), or it returns EINTR (just after it).
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(crate) fn in_system_call(context: *mut c_void) -> bool {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let at = program_counter(context) as *const [u8; 2];
+    // SAFETY: code that was about to run, or has just run, can be read; the kernel's context is valid. The second byte
+    // is read only if the first says that there is one: another instruction may be the last byte of its mapping.
+    unsafe {
+        let result = (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RAX as usize];
+        (at.cast::<u8>().read() == SYSCALL[0] && at.read() == SYSCALL)
+            || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SYSCALL)
+    }
+}
+
+/// Repeats a system call that the signal hit and that is never restarted after one. The monitor saw a thread that did
+/// not sleep, but it had just begun such a call, or had not yet returned from one. It makes the call once more instead
+/// of returning EINTR: glibc loads the call's number just before, and the kernel has kept the arguments. The kernel has
+/// brought the time-outs of `select`, `pselect` and `ppoll` up to date, and that of `nanosleep` if the remaining time
+/// is to go where the wanted one is, as in `std::thread::sleep`; a sleep until a point in time ends when it should.
+/// `poll`, `epoll_wait`, `epoll_pwait` and other sleeps begin anew: each time that one is hit, it takes longer by the
+/// time that was over.
+///
+/// Rejected: a closer look at the thread before the signal (how often it slept, by `/proc`). It costs the mixed web
+/// server a tenth of its requests, and a call that begins at the very moment is interrupted all the same.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(crate) fn repeat_call(context: *mut c_void) {
+    /// `mov eax, number`, and the prefix that would make it `mov r8d, number`.
+    const LOAD: u8 = 0xb8;
+    const PREFIX: u8 = 0x41;
+    /// Bytes of this instruction and `syscall`.
+    const LENGTH: usize = 7;
+    const CALLS: [i64; 8] = [
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_poll,
+        libc::SYS_ppoll,
+        libc::SYS_select,
+        libc::SYS_pselect6,
+        libc::SYS_epoll_wait,
+        libc::SYS_epoll_pwait,
+    ];
+    // SAFETY: the kernel's context is valid. Code that has just run can be read, and so can what lies on the same page.
+    unsafe {
+        let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let after = registers[libc::REG_RIP as usize] as usize;
+        let interrupted = registers[libc::REG_RAX as usize] == -i64::from(libc::EINTR);
+        if !interrupted || after % page_size() <= LENGTH {
+            return;
+        }
+        let [prefix, load, number @ ..] = *((after - LENGTH - 1) as *const [u8; 6]);
+        let number = i64::from(u32::from_le_bytes(number));
+        if load == LOAD && prefix != PREFIX && CALLS.contains(&number) {
+            registers[libc::REG_RIP as usize] -= LENGTH as i64;
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+pub(crate) fn repeat_call(_context: *mut c_void) {}
+
+/// Returns the same on aarch64: `svc #0`, the result in x0.
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+pub(crate) fn in_system_call(context: *mut c_void) -> bool {
+    const SVC: u32 = 0xd400_0001;
+    let at = program_counter(context) as *const u32;
+    // SAFETY: as on x86-64.
+    unsafe {
+        let result = (*context.cast::<libc::ucontext_t>()).uc_mcontext.regs[0] as i64;
+        at.read() == SVC || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SVC)
+    }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+pub(crate) fn in_system_call(_context: *mut c_void) -> bool {
+    false
+}
+
+/// Returns the signals that were blocked in the interrupted code, one bit each.
+pub(crate) fn signal_mask(context: *mut c_void) -> u64 {
+    // SAFETY: the kernel passes a `ucontext_t`, and fills the first 64 signals of its mask.
+    unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() }
+}
+
+/// Returns the signals that are blocked in the calling thread, one bit each.
+pub(crate) fn own_signal_mask() -> u64 {
+    let mut mask = 0_u64;
+    // SAFETY: the kernel writes the eight bytes that it is told of.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, 0, &raw mut mask, size_of::<u64>());
+    }
+    mask
+}

@@ -1,0 +1,150 @@
+//! The flight recorder: the last seconds of a trace, in memory.
+
+use super::Summary;
+use crate::tracer::{self, Kept, SinkId, Triggers};
+use std::ffi::c_int;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Keeps the last seconds of a trace in memory, to be written when something has happened: by
+/// [`snapshot`](Self::snapshot), or by itself, as its [builder](Self::builder) says. It ends when it is dropped. At
+/// most eight may be on at the same time, beside traces.
+///
+/// ```
+/// let recorder = mungo::trace::FlightRecorder::start()?;
+/// mungo::go(|| mungo::yield_now()).join().unwrap();
+/// let file = std::env::temp_dir().join(format!("mungo-doc-{}.snapshot", std::process::id()));
+/// let summary = recorder.snapshot(&file)?;
+/// assert!(summary.events > 0);
+/// # std::fs::remove_file(file)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "it ends when it is dropped"]
+pub struct FlightRecorder {
+    sink: SinkId,
+}
+
+impl FlightRecorder {
+    /// Starts one with the defaults: ten seconds, but not more than ten megabytes; without triggers.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub fn start() -> io::Result<FlightRecorder> {
+        FlightRecorder::builder().start()
+    }
+
+    /// Returns a builder.
+    pub fn builder() -> FlightRecorderBuilder {
+        FlightRecorderBuilder {
+            kept: Kept { last: Duration::from_secs(10), max_bytes: 10 << 20 },
+            triggers: Triggers::default(),
+        }
+    }
+
+    /// Writes what is kept to a file: a whole trace. The program runs on meanwhile, and the recorder too.
+    ///
+    /// # Errors
+    /// If the file cannot be written. One that was there before is only replaced by a whole one.
+    pub fn snapshot(&self, path: impl AsRef<Path>) -> io::Result<Summary> {
+        let mut summary = Summary::default();
+        tracer::write_anew(path.as_ref(), |out| {
+            summary = tracer::snapshot(self.sink, out)?.into();
+            Ok(())
+        })?;
+        Ok(summary)
+    }
+}
+
+impl Drop for FlightRecorder {
+    fn drop(&mut self) {
+        _ = tracer::stop(self.sink);
+    }
+}
+
+/// Says how much a [`FlightRecorder`] keeps, and when it writes a snapshot by itself.
+///
+/// All its triggers write to the same file, which is replaced each time, at most once a second.
+///
+/// ```
+/// use mungo::trace::FlightRecorder;
+/// use std::time::Duration;
+///
+/// let file = std::env::temp_dir().join("mungo-doc-slow.trace");
+/// let recorder = FlightRecorder::builder()
+///     .last(Duration::from_secs(2))
+///     .max_bytes(1 << 20)
+///     .to(file)
+///     .on_slow_region(Duration::from_millis(50))
+///     .on_deadlock()
+///     .start()?;
+/// drop(recorder);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `start`"]
+pub struct FlightRecorderBuilder {
+    kept: Kept,
+    triggers: Triggers,
+}
+
+impl FlightRecorderBuilder {
+    /// Sets how long events are kept. Default: 10 s.
+    pub fn last(mut self, last: Duration) -> Self {
+        self.kept.last = last;
+        self
+    }
+
+    /// Sets how many bytes of events are kept at the most, whatever their age. Default: 10 MiB.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.kept.max_bytes = bytes;
+        self
+    }
+
+    /// Sets the file that the triggers below write to.
+    pub fn to(mut self, path: impl Into<PathBuf>) -> Self {
+        self.triggers.path = path.into();
+        self
+    }
+
+    /// Writes a snapshot when a [`region`](super::region) that began after this recorder has taken at least that long.
+    pub fn on_slow_region(mut self, least: Duration) -> Self {
+        self.triggers.slow_region = Some(least);
+        self
+    }
+
+    /// Writes a snapshot when the process gets this signal, such as `SIGUSR2`. A handler that was there is called too.
+    /// The signal stays caught when the recorder ends.
+    pub fn on_signal(mut self, signal: c_int) -> Self {
+        self.triggers.signal = Some(signal);
+        self
+    }
+
+    /// Writes a snapshot before the process ends because all goroutines are asleep.
+    pub fn on_deadlock(mut self) -> Self {
+        self.triggers.on_deadlock = true;
+        self
+    }
+
+    /// Writes a snapshot when a scheduling policy is replaced because it did what it must not do.
+    pub fn on_policy_replaced(mut self) -> Self {
+        self.triggers.on_policy = true;
+        self
+    }
+
+    /// Starts the recorder.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is a trigger and no file, or the signal cannot be caught. Else if there is no thread for
+    /// it, or there are eight already.
+    pub fn start(self) -> io::Result<FlightRecorder> {
+        let Triggers { path, slow_region, signal, on_deadlock, on_policy } = &self.triggers;
+        let any = slow_region.is_some() || signal.is_some() || *on_deadlock || *on_policy;
+        if any && path.as_os_str().is_empty() {
+            let why = "a flight recorder with triggers needs a file: FlightRecorderBuilder::to";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        Ok(FlightRecorder { sink: tracer::start_recorder(self.kept, self.triggers)? })
+    }
+}

@@ -1,0 +1,113 @@
+//! Chunks to blocks. By the writer.
+
+use super::chunk::{self, Chunk};
+use super::outside;
+use mungo_trace::Event;
+use mungo_trace::format::{BLOCK_HEADER, Block, EVENTS, RECORD, Record, kind};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a round took out of the chunks.
+#[derive(Default)]
+pub(super) struct Round {
+    /// Blocks.
+    pub(super) bytes: Vec<u8>,
+    /// Records that stand for events.
+    pub(super) events: u64,
+    /// Chunks that lanes have.
+    pub(super) active: usize,
+    /// Chunks that were full.
+    pub(super) freed: usize,
+}
+
+impl Round {
+    /// Takes what was committed since the last round.
+    pub(super) fn take(&mut self) {
+        self.bytes.clear();
+        self.events = 0;
+        let mut chunks = Vec::new();
+        chunk::each_in_use(|chunk| chunks.push(chunk));
+        chunks.sort_by_key(|chunk| chunk.serial.load(Relaxed));
+        self.active = chunks.len();
+        self.freed = 0;
+        for chunk in chunks {
+            let sealed = chunk.is_sealed(); // first: what is committed after it is for the next round
+            self.take_chunk(chunk);
+            if sealed {
+                self.active -= 1;
+                self.freed += 1;
+                chunk.free();
+            }
+        }
+        self.take_outside();
+    }
+
+    fn take_chunk(&mut self, chunk: &Chunk) {
+        let (from, to) = (chunk.written.load(Relaxed) as usize, chunk.committed());
+        if from >= to {
+            return;
+        }
+        let (mut running, mut base) = (chunk.running.load(Relaxed), chunk.base.load(Relaxed));
+        let header = Block {
+            kind: EVENTS,
+            len: ((to - from) * RECORD) as u32,
+            runtime: chunk.runtime.load(Relaxed),
+            m: chunk.m.load(Relaxed),
+            running,
+            base,
+        };
+        self.bytes.extend(header.to_bytes());
+        let mut text = 0;
+        let begin = self.bytes.len();
+        self.bytes.resize(begin + (to - from) * RECORD, 0);
+        for (at, out) in (from..to).zip(self.bytes[begin..].as_chunks_mut::<RECORD>().0) {
+            let record = chunk.read(at);
+            *out = bytes_of(record);
+            if text != 0 {
+                text -= 1;
+                continue;
+            }
+            text = record.text_units();
+            self.events += record.events();
+            match record.kind() {
+                kind::BASE => base = record.body,
+                kind::RUNNING | kind::START => running = record.low(),
+                kind::STOP => running = 0,
+                kind::SWITCH_NEXT | kind::SWITCH_RING => running = record.switched_to(running),
+                _ => {}
+            }
+        }
+        chunk.running.store(running, Relaxed);
+        chunk.base.store(base, Relaxed);
+        chunk.written.store(to as u32, Relaxed);
+    }
+
+    /// Appends a block with the events of threads that are no Ms.
+    fn take_outside(&mut self) {
+        let taken = outside::drain();
+        let Some(first) = taken.first() else { return };
+        let begin = self.bytes.len();
+        let mut base = first.ticks;
+        self.bytes.extend([0; BLOCK_HEADER]);
+        let header = Block { kind: EVENTS, len: 0, runtime: 0, m: Event::OUTSIDE, running: 0, base };
+        for event in taken {
+            let since = u32::try_from(event.ticks - base).unwrap_or_else(|_| {
+                base = event.ticks;
+                self.push(Record::new(0, kind::BASE, 0, 0, base));
+                0
+            });
+            self.push(Record { head: event.record.head | u64::from(since), body: event.record.body });
+            event.text.into_iter().for_each(|unit| self.push(unit));
+            self.events += 1;
+        }
+        let len = (self.bytes.len() - begin - BLOCK_HEADER) as u32;
+        self.bytes[begin..][..BLOCK_HEADER].copy_from_slice(&Block { len, ..header }.to_bytes());
+    }
+
+    fn push(&mut self, record: Record) {
+        self.bytes.extend(bytes_of(record));
+    }
+}
+
+fn bytes_of(record: Record) -> [u8; RECORD] {
+    (u128::from(record.head) | u128::from(record.body) << 64).to_le_bytes()
+}

@@ -1,0 +1,75 @@
+//! The execution tracer's lower half: events into memory, and from there to whoever keeps them.
+//!
+//! It knows numbers, not goroutines: the scheduler tells it what happened (`sched/traced.rs`), users start and stop it
+//! (`crate::trace`).
+//!
+//! * An M has a [`Lane`]: it writes records of 16 bytes into a chunk of its own, without a lock, an allocation or a
+//!   locked instruction; when the chunk is full it takes another one from a pool. Without one the events are counted as
+//!   dropped.
+//! * All other threads write into one shared buffer (`outside.rs`), with one locked instruction an event.
+//! * One thread (`writer.rs`) goes through all chunks fifty times a second, or when many are full, and makes blocks of
+//!   them (`drain.rs`), which it passes to each sink (`sink.rs`): a file, a writer, or a recorder in memory.
+//!
+//! While no sink is there, a place that could be traced costs one load of [`STATE`], which is never written then, and a
+//! branch that is not taken.
+//!
+//! Rejected: a ring per M. It has to be as large as the longest pause of the writer, for each M, and goes through the
+//! caches again and again; chunks that were just written out are used again while they are warm.
+
+mod chunk;
+pub(crate) mod clock;
+mod drain;
+mod env;
+mod lane;
+mod outside;
+mod places;
+mod sink;
+mod triggers;
+mod writer;
+
+pub(crate) use env::{flush_at_end, start_as_asked};
+pub(crate) use lane::Lane;
+pub(crate) use outside::{put as put_outside, put_at as put_outside_at};
+pub(crate) use places::number_of as place_number;
+pub(crate) use sink::{Kept, SinkId, Summary};
+pub(crate) use triggers::{Triggers, policy_replaced, region_ended, watches_regions};
+pub(crate) use writer::{
+    before_exit, flush, is_thread_alive, snapshot, start, start_recorder, stop, write_anew,
+};
+
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+/// The number of the session that is on; 0: none. Written under the writer's lock.
+static STATE: AtomicU32 = AtomicU32::new(0);
+
+/// Events that could not be kept since the process began.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns whether events are wanted.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    STATE.load(Relaxed) != 0
+}
+
+/// Returns a number for a new runtime, from 1 on. Numbers that do not fit 16 bits are the last one that does.
+pub(crate) fn new_runtime() -> u16 {
+    static RUNTIMES: AtomicU32 = AtomicU32::new(0);
+    u16::try_from(RUNTIMES.fetch_add(1, Relaxed) + 1).unwrap_or(u16::MAX)
+}
+
+/// Returns a number for a new task or region.
+pub(crate) fn new_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    IDS.fetch_add(1, Relaxed)
+}
+
+/// Switches events on or off.
+fn set_on(on: bool) {
+    static SESSIONS: AtomicU32 = AtomicU32::new(0);
+    let session = if on { (SESSIONS.fetch_add(1, Relaxed) + 1).max(1) } else { 0 };
+    // ORDERING: SeqCst: a thread that asked for the end sees, in the round that follows, all that was written before.
+    STATE.store(session, SeqCst);
+}

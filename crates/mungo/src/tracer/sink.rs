@@ -1,0 +1,193 @@
+//! Those who keep a trace: a writer, or a recorder of the last seconds in memory.
+
+use super::drain::Round;
+use super::{DROPPED, clock, places};
+use crate::reason::WaitReason;
+use mungo_trace::format::{self, Header, Sync};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The number of a sink, in the order of their starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SinkId(pub(super) u64);
+
+/// What a trace came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+    pub(crate) dropped: u64,
+    pub(crate) duration: Duration,
+}
+
+/// How much a recorder keeps: at least `last`, but not more than `max_bytes`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) last: Duration,
+    pub(crate) max_bytes: usize,
+}
+
+/// The moment at which a sink began.
+#[derive(Clone, Copy)]
+struct Origin {
+    ticks: u64,
+    ns: u64,
+    wall_ns: u64,
+    dropped: u64,
+}
+
+impl Origin {
+    fn now() -> Origin {
+        let (ticks, ns) = clock::now();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Origin { ticks, ns, wall_ns: wall.as_nanos() as u64, dropped: DROPPED.load(Relaxed) }
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            version: format::VERSION,
+            pid: std::process::id(),
+            wall_ns: self.wall_ns,
+            ticks_per_second: clock::per_second(),
+        }
+    }
+
+    fn sync(&self, (ticks, ns): (u64, u64), flags: u64) -> Sync {
+        let dropped = DROPPED.load(Relaxed) - self.dropped;
+        Sync { ticks, time_ns: ns.saturating_sub(self.ns), dropped, flags }
+    }
+
+    /// Appends what a file begins with.
+    fn begin(&self, out: &mut Vec<u8>) {
+        out.extend(self.header().to_bytes());
+        let start = Sync { ticks: self.ticks, time_ns: 0, dropped: 0, flags: 0 };
+        out.extend(start.to_bytes());
+        let reasons = WaitReason::ALL.iter().map(|reason| (*reason as u8, reason.as_str()));
+        format::put_reasons(out, reasons);
+    }
+}
+
+/// A trace in the making, into a writer.
+pub(super) struct Stream {
+    origin: Origin,
+    out: Box<dyn Write + Send>,
+    /// The first error. Nothing is written after it.
+    error: Option<io::Error>,
+    places: usize,
+    summary: Summary,
+}
+
+impl Stream {
+    pub(super) fn new(out: Box<dyn Write + Send>) -> Stream {
+        let origin = Origin::now();
+        let mut stream = Stream { origin, out, error: None, places: 0, summary: Summary::default() };
+        let mut bytes = Vec::new();
+        origin.begin(&mut bytes);
+        stream.write(&bytes);
+        stream
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// Returns the error that the trace ended with, if it has.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match &self.error {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn accept(&mut self, round: &Round, now: (u64, u64), flags: u64) {
+        let mut bytes = Vec::new();
+        self.places = places::put_from(&mut bytes, self.places);
+        self.write(&bytes);
+        self.write(&round.bytes);
+        self.summary.events += round.events;
+        self.summary.dropped = DROPPED.load(Relaxed) - self.origin.dropped;
+        self.summary.duration = Duration::from_nanos(now.1.saturating_sub(self.origin.ns));
+        self.write(&self.origin.sync(now, flags).to_bytes());
+        self.try_to(|out| out.flush());
+    }
+
+    pub(super) fn finish(mut self, now: (u64, u64)) -> io::Result<Summary> {
+        self.accept(&Round::default(), now, format::LAST);
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.summary),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.error.is_none() {
+            self.summary.bytes += bytes.len() as u64;
+        }
+        self.try_to(|out| out.write_all(bytes));
+    }
+
+    /// Calls the writer, unless it has failed. One that panics has failed.
+    fn try_to(&mut self, f: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        if self.error.is_some() {
+            return;
+        }
+        let out = &mut *self.out;
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(out)));
+        self.error = done.unwrap_or_else(|_| Err(io::Error::other("the writer panicked"))).err();
+    }
+}
+
+/// The last seconds of a trace.
+pub(super) struct Recorder {
+    origin: Origin,
+    kept: Kept,
+    rounds: VecDeque<Old>,
+    bytes: usize,
+}
+
+struct Old {
+    blocks: Box<[u8]>,
+    events: u64,
+    sync: Sync,
+}
+
+impl Recorder {
+    pub(super) fn new(kept: Kept) -> Recorder {
+        Recorder { origin: Origin::now(), kept, rounds: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(super) fn accept(&mut self, round: &Round, now: (u64, u64)) {
+        let sync = self.origin.sync(now, 0);
+        self.bytes += round.bytes.len();
+        self.rounds.push_back(Old { blocks: round.bytes.as_slice().into(), events: round.events, sync });
+        let oldest = sync.time_ns.saturating_sub(self.kept.last.as_nanos() as u64);
+        while self.rounds.len() > 1
+            && (self.bytes > self.kept.max_bytes || self.rounds[0].sync.time_ns < oldest)
+        {
+            self.bytes -= self.rounds.pop_front().map_or(0, |old| old.blocks.len());
+        }
+    }
+
+    /// Writes a whole trace.
+    pub(super) fn write_to(&self, out: &mut dyn Write) -> io::Result<Summary> {
+        let mut bytes = Vec::new();
+        self.origin.begin(&mut bytes);
+        places::put_from(&mut bytes, 0);
+        let mut summary = Summary::default();
+        let first = self.rounds.front().map_or(0, |old| old.sync.time_ns);
+        for (at, old) in self.rounds.iter().enumerate() {
+            let flags = if at + 1 == self.rounds.len() { format::LAST } else { 0 };
+            bytes.extend(&old.blocks);
+            bytes.extend(Sync { flags, ..old.sync }.to_bytes());
+            summary.events += old.events;
+            summary.dropped = old.sync.dropped;
+            summary.duration = Duration::from_nanos(old.sync.time_ns - first);
+        }
+        summary.bytes = bytes.len() as u64;
+        out.write_all(&bytes)?;
+        out.flush()?;
+        Ok(summary)
+    }
+}

@@ -1,0 +1,331 @@
+//! The thread that empties the chunks, and the sinks that it serves.
+//!
+//! It lives while there is a sink. It holds the lock during a round; those who start and stop sinks wait for that, so
+//! they block their thread, as a write to a file does.
+//!
+//! After a fork the child has no such thread, and perhaps a lock that is never free again: there is no tracing in it.
+
+use super::chunk;
+use super::drain::Round;
+use super::sink::{Kept, Recorder, SinkId, Stream, Summary};
+use super::triggers::{self, SLOTS, Triggers};
+use super::{clock, set_on};
+use crate::sys::say::say;
+use crate::sys::{clock as sys_clock, futex, thread};
+use std::ffi::c_void;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+use std::sync::{Mutex, MutexGuard, Once};
+
+/// Chunks at the start of a session, 8 MiB. TUNED: guess; the writer may be without a CPU for 30 ms at the highest
+/// rate of one M. Memory that is not used is not touched.
+const FIRST_CHUNKS: usize = 256;
+/// Chunks that may wait for the writer: 64 MiB. What comes beyond that is dropped.
+const MOST_CHUNKS: usize = 2048;
+/// Chunks that are sealed before the writer is called.
+const CALL_EVERY: u32 = 16;
+/// Time in ns between two rounds, if it is not called.
+const PERIOD_NS: u64 = 20_000_000;
+/// Time in ns that the end of a process waits for the last round.
+const LAST_WORDS_NS: u64 = 5_000_000_000;
+/// Time in ns between two snapshots that a trigger asked one recorder for.
+const SNAPSHOT_PAUSE_NS: u64 = 1_000_000_000;
+const STACK: usize = 512 << 10;
+
+struct Control {
+    sinks: Vec<Entry>,
+    next_id: u64,
+    /// Whether the thread lives, or is about to.
+    has_thread: bool,
+    round: Round,
+}
+
+struct Entry {
+    id: SinkId,
+    sink: Sink,
+}
+
+enum Sink {
+    Stream(Stream),
+    Recorder { recorder: Recorder, slot: usize, triggers: Triggers, last_ns: u64 },
+}
+
+static CONTROL: Mutex<Control> = Mutex::new(Control {
+    sinks: Vec::new(),
+    next_id: 1,
+    has_thread: false,
+    round: Round { bytes: Vec::new(), events: 0, active: 0, freed: 0 },
+});
+
+/// Futex: changes with each call of the writer.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// Futex: the number of calls that the last complete round had seen.
+static SERVED: AtomicU32 = AtomicU32::new(0);
+static SEALED: AtomicU32 = AtomicU32::new(0);
+/// Whether the thread lives. Written under the lock.
+static ALIVE: AtomicBool = AtomicBool::new(false);
+/// Whether this process is the child of a fork.
+static FORKED: AtomicBool = AtomicBool::new(false);
+/// Whether the process is about to end, and with it all traces.
+static LAST_WORDS: AtomicBool = AtomicBool::new(false);
+
+fn lock() -> io::Result<MutexGuard<'static, Control>> {
+    if FORKED.load(Relaxed) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "no trace in the child of a fork"));
+    }
+    Ok(CONTROL.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Returns whether the tracer's thread exists: it is none that could wake a goroutine.
+pub(crate) fn is_thread_alive() -> bool {
+    ALIVE.load(Relaxed)
+}
+
+/// Calls the writer. Safe in a signal handler.
+pub(super) fn call() {
+    CALLS.fetch_add(1, SeqCst); // ORDERING: after what the caller wants seen, before its look at `SERVED`
+    futex::wake(&CALLS, 1);
+}
+
+/// Notes that a chunk waits for the writer. Safe in a signal handler.
+pub(super) fn note_sealed() {
+    if SEALED.fetch_add(1, Relaxed) % CALL_EVERY == CALL_EVERY - 1 {
+        call();
+    }
+}
+
+/// Starts to trace into a writer.
+pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
+    add(|_| Ok(Sink::Stream(Stream::new(out))))
+}
+
+/// Starts to record.
+pub(crate) fn start_recorder(kept: Kept, triggers: Triggers) -> io::Result<SinkId> {
+    add(|control| {
+        let used = |slot| control.sinks.iter().any(|entry| entry.slot() == Some(slot));
+        let Some(slot) = (0..SLOTS).find(|slot| !used(*slot)) else {
+            return Err(io::Error::other(format!("there are {SLOTS} flight recorders already")));
+        };
+        triggers.arm(slot)?;
+        Ok(Sink::Recorder { recorder: Recorder::new(kept), slot, triggers, last_ns: 0 })
+    })
+}
+
+fn add(make: impl FnOnce(&mut Control) -> io::Result<Sink>) -> io::Result<SinkId> {
+    survive_fork();
+    clock::per_second();
+    let mut control = lock()?;
+    if !super::is_on() {
+        chunk::make_up_to(FIRST_CHUNKS);
+        control.round.take(); // left over from before
+    }
+    let sink = make(&mut control)?;
+    let id = SinkId(control.next_id);
+    if !control.has_thread {
+        thread::start(STACK, main, std::ptr::null_mut())?;
+        control.has_thread = true;
+        ALIVE.store(true, Relaxed);
+    }
+    control.next_id += 1;
+    control.sinks.push(Entry { id, sink });
+    if !super::is_on() {
+        set_on(true);
+    }
+    Ok(id)
+}
+
+/// Ends a trace or a recorder. Returns what it came to, or the first error of its writer.
+pub(crate) fn stop(id: SinkId) -> io::Result<Summary> {
+    let mut control = lock()?;
+    let Some(at) = control.sinks.iter().position(|entry| entry.id == id) else {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the trace has ended already"));
+    };
+    if control.sinks.len() == 1 {
+        set_on(false);
+    }
+    control.do_round(); // what was put down before
+    let Entry { sink, .. } = control.sinks.remove(at);
+    if control.sinks.is_empty() {
+        call(); // the thread leaves
+    }
+    drop(control);
+    match sink {
+        Sink::Stream(stream) => stream.finish(clock::now()),
+        Sink::Recorder { slot, .. } => {
+            triggers::disarm(slot);
+            Ok(Summary::default())
+        }
+    }
+}
+
+/// Passes on what was put down so far. Returns the first error of the writer of `id`.
+pub(crate) fn flush(id: SinkId) -> io::Result<()> {
+    let mut control = lock()?;
+    control.do_round();
+    match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
+        Some(Sink::Stream(stream)) => stream.check(),
+        _ => Ok(()),
+    }
+}
+
+/// Writes what a recorder has.
+pub(crate) fn snapshot(id: SinkId, out: &mut dyn Write) -> io::Result<Summary> {
+    let mut control = lock()?;
+    control.do_round();
+    match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
+        Some(Sink::Recorder { recorder, .. }) => recorder.write_to(out),
+        _ => Err(io::Error::new(io::ErrorKind::NotFound, "the flight recorder has ended already")),
+    }
+}
+
+/// Starts to trace into a writer until the process exits.
+pub(crate) fn start_at_exit(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
+    extern "C" fn at_exit() {
+        before_exit(false);
+    }
+    let id = start(out)?;
+    // SAFETY: a function that takes nothing; at the exit the threads still live.
+    unsafe { libc::atexit(at_exit) };
+    Ok(id)
+}
+
+/// Lets the writer do what is left before the process ends, for a bounded time: it ends all traces, and recorders hear
+/// of a deadlock, if that is the reason.
+pub(crate) fn before_exit(is_deadlock: bool) {
+    if !ALIVE.load(Relaxed) || FORKED.load(Relaxed) {
+        return;
+    }
+    if is_deadlock {
+        triggers::dead();
+    }
+    LAST_WORDS.store(true, Relaxed);
+    call();
+    let (calls, deadline_ns) = (CALLS.load(Relaxed), sys_clock::now_ns() + LAST_WORDS_NS);
+    loop {
+        let served = SERVED.load(Acquire); // ORDERING: the round's end, by `main`
+        if served.wrapping_sub(calls) as i32 >= 0 || sys_clock::now_ns() >= deadline_ns {
+            return;
+        }
+        futex::wait(&SERVED, served, Some(deadline_ns));
+    }
+}
+
+/// Runs the writer's thread.
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    thread::set_name(format_args!("mungo-trace"));
+    thread::block_signals();
+    loop {
+        let calls = CALLS.load(SeqCst); // ORDERING: before the round, which shall see what the callers did
+        let Ok(mut control) = lock() else { break };
+        if control.sinks.is_empty() {
+            control.has_thread = false;
+            ALIVE.store(false, Relaxed);
+            break;
+        }
+        control.do_round();
+        control.serve_triggers();
+        control.make_room();
+        if LAST_WORDS.load(Relaxed) {
+            control.finish_streams();
+        }
+        drop(control);
+        SERVED.store(calls, Release); // ORDERING: the round to `before_exit`
+        futex::wake(&SERVED, u32::MAX);
+        futex::wait(&CALLS, calls, Some(sys_clock::now_ns() + PERIOD_NS));
+    }
+    std::ptr::null_mut()
+}
+
+impl Entry {
+    fn slot(&self) -> Option<usize> {
+        match &self.sink {
+            Sink::Stream(_) => None,
+            Sink::Recorder { slot, .. } => Some(*slot),
+        }
+    }
+}
+
+impl Control {
+    /// Passes what was committed so far to all sinks.
+    fn do_round(&mut self) {
+        let now = clock::now(); // first: whatever was put down before is in this round
+        self.round.take();
+        for entry in &mut self.sinks {
+            match &mut entry.sink {
+                Sink::Stream(stream) => stream.accept(&self.round, now, 0),
+                Sink::Recorder { recorder, .. } => recorder.accept(&self.round, now),
+            }
+        }
+        let broken = |entry: &Entry| matches!(&entry.sink, Sink::Stream(stream) if stream.is_broken());
+        if !self.sinks.is_empty() && self.sinks.iter().all(broken) {
+            set_on(false); // there is nobody left to keep the events
+        }
+    }
+
+    /// Writes the snapshots that triggers asked for.
+    fn serve_triggers(&mut self) {
+        let (wanted, now) = (triggers::take_wanted(), sys_clock::now_ns());
+        for entry in &mut self.sinks {
+            if let Sink::Recorder { recorder, slot, triggers, last_ns } = &mut entry.sink
+                && wanted & 1 << *slot != 0
+                && now.saturating_sub(*last_ns) >= SNAPSHOT_PAUSE_NS
+            {
+                *last_ns = now;
+                if let Err(error) = write_anew(&triggers.path, |out| recorder.write_to(out).map(drop)) {
+                    say!("mungo: no snapshot of the trace in {}: {error}", triggers.path.display());
+                }
+            }
+        }
+    }
+
+    /// Makes more chunks, if many were full or lanes have most of them.
+    fn make_room(&self) {
+        let (active, full) = (self.round.active, self.round.freed);
+        let others = chunk::made().saturating_sub(active);
+        let wanted = if full > others / 2 { (2 * others).min(MOST_CHUNKS) } else { FIRST_CHUNKS };
+        chunk::make_up_to(active + wanted);
+    }
+
+    /// Ends all traces, at the end of the process.
+    fn finish_streams(&mut self) {
+        for entry in std::mem::take(&mut self.sinks) {
+            match entry.sink {
+                Sink::Recorder { .. } => self.sinks.push(entry),
+                Sink::Stream(stream) => {
+                    if let Err(error) = stream.finish(clock::now()) {
+                        say!("mungo: the trace is not complete: {error}");
+                    }
+                }
+            }
+        }
+        if self.sinks.is_empty() {
+            set_on(false);
+        }
+    }
+}
+
+/// Writes a file beside `path`, and puts it in its place when it is whole.
+pub(crate) fn write_anew(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let mut out = BufWriter::new(File::create(&beside)?);
+    let written = write(&mut out).and_then(|()| out.flush()).and_then(|()| fs::rename(&beside, path));
+    written.inspect_err(|_| _ = fs::remove_file(&beside))
+}
+
+/// Ends the tracing in the child of a fork.
+fn survive_fork() {
+    extern "C" fn in_child() {
+        FORKED.store(true, Relaxed);
+        ALIVE.store(false, Relaxed);
+        set_on(false);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the function touches atomics only.
+    ONCE.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) });
+}

@@ -1,0 +1,54 @@
+//! The programs in `examples/` run to their end, and say what they should.
+//!
+//! Cargo builds them before it runs the tests of the package. One that is not there, because of a filter or a feature,
+//! is passed over.
+
+mod common;
+
+use common::child;
+use std::path::PathBuf;
+
+/// Each example, and a part of what it prints.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("hello", "the sum of 10,000 squares is 333283335000"),
+    ("pipeline", "the sum of the squares of 1 to 1000 is 333833500"),
+    ("echo", "a hundred clients got back what they sent"),
+    ("thread_locals", "found their thread-locals each time"),
+    ("webserver", "all requests were answered"),
+    ("webserver_hyper", "all requests were answered"),
+    ("webserver_axum", "all requests were answered"),
+    ("client", "50 pages, 140000 bytes"),
+    ("worker_pool", "jobs finished"),
+    ("chat", "all guests have left"),
+    ("backpressure", "a failure ends all stages: 100 cannot be squared"),
+    ("scheduler_pool", "20 results, 10 computed"),
+    ("crawler", "200 pages"),
+    ("reverse_proxy", "the fast server answers, also in place of the slow one"),
+    ("ureq_transport", "a hundred pages of 20 ms each, 500 bytes"),
+    ("tls_server", "all requests were answered, the one without TLS was not"),
+    ("tls_client", "50 connections, 50 different greetings"),
+    ("webserver_mixed", "40 light answers"),
+    ("tracing_spans", "the trace has 10 requests and 10 queries"),
+    ("profiling", "mutex profile: "),
+];
+
+fn program(name: &str) -> Option<PathBuf> {
+    let here = std::env::current_exe().expect("this binary");
+    let path = here.parent()?.parent()?.join("examples").join(name);
+    path.is_file().then_some(path)
+}
+
+#[test]
+fn examples_run_and_say_what_they_should() {
+    for (name, part) in EXAMPLES {
+        let Some(path) = program(name) else {
+            eprintln!("{name}: not built");
+            continue;
+        };
+        let mut command = child::program(&path);
+        command.env_remove("MUNGO_PROCS").env_remove("MUNGO_SCHEDULER");
+        let ended = child::finish(command);
+        ended.assert_success();
+        assert!(ended.stdout.contains(part), "{name} does not say '{part}': {ended:#?}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Goroutines interrupted by injected calls: nothing of theirs changes, wherever they go on.
+#![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri)))]
+
+#[macro_use]
+mod common;
+mod inject_support;
+
+use common::{child, gettid, hasty_runtime, wait_until};
+use inject_support::{TURNS, compute, rounds};
+use mungo::Runtime;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+children!(lines_on_stdout, many_that_compute, by_thread, at_the_end_of_a_mapping);
+
+fn injected(runtime: &Runtime) -> u64 {
+    runtime.metrics().interruptions.injected
+}
+
+/// Two goroutines for each kind of round, until they were interrupted `wanted` times together.
+fn check_all(wanted: u64, patience: Duration) {
+    let runtime = hasty_runtime(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let failed = Arc::new(AtomicUsize::new(0));
+    let goroutines: Vec<_> = rounds()
+        .chain(rounds())
+        .enumerate()
+        .map(|(at, (name, round))| {
+            let (stop, failed) = (stop.clone(), failed.clone());
+            let task = move || {
+                let checked = std::panic::catch_unwind(|| {
+                    let mut n = at as u64;
+                    while !stop.load(Relaxed) {
+                        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        round(n);
+                    }
+                });
+                if checked.is_err() {
+                    failed.fetch_add(1, Relaxed);
+                }
+                checked.is_ok()
+            };
+            (name, runtime.spawn(task))
+        })
+        .collect();
+    let start = Instant::now();
+    while injected(&runtime) < wanted && failed.load(Relaxed) == 0 {
+        assert!(start.elapsed() < patience, "{} injected calls only", injected(&runtime));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stop.store(true, Relaxed);
+    for (name, goroutine) in goroutines {
+        assert!(goroutine.join().unwrap(), "{name} changed");
+    }
+    common::end(runtime);
+}
+
+#[test]
+fn nothing_changes_in_20_000_injected_calls() {
+    check_all(20_000, common::PATIENCE);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn nothing_changes_in_a_million_injected_calls() {
+    check_all(1_000_000, 30 * common::PATIENCE);
+}
+
+#[test]
+fn the_call_is_injected_unless_something_else_is_asked_for() {
+    let runtime = hasty_runtime(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let stop = stop.clone();
+        runtime.spawn(move || while !stop.load(Relaxed) {});
+    }
+    wait_until("100 calls are injected", || injected(&runtime) > 100);
+    stop.store(true, Relaxed);
+    let all = runtime.metrics().interruptions;
+    assert_eq!((all.signal_mask, all.foreign_stack, all.shared_thread_locals), (0, 0, 0), "{all:?}");
+    common::end(runtime);
+}
+
+fn by_thread() {
+    let runtime = hasty_runtime(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let stop = stop.clone();
+        runtime.spawn(move || while !stop.load(Relaxed) {});
+    }
+    wait_until("threads are switched", || runtime.metrics().interruptions.by_thread > 100);
+    assert_eq!(injected(&runtime), 0);
+    stop.store(true, Relaxed);
+    common::end(runtime);
+}
+
+#[test]
+fn thread_switching_can_be_asked_for() {
+    let mut command = child::command("by_thread");
+    command.env("MUNGO_DEBUG", "asyncpreempt=thread");
+    child::finish(command).assert_success();
+}
+
+#[test]
+fn goroutines_move_between_threads_and_keep_their_thread_locals() {
+    thread_local!(static OWN: AtomicU64 = const { AtomicU64::new(0) });
+    let runtime = hasty_runtime(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let moves = Arc::new(AtomicU64::new(0));
+    let goroutines: Vec<_> = (1..=6_u64)
+        .map(|n| {
+            let (stop, moves) = (stop.clone(), moves.clone());
+            runtime.spawn(move || {
+                OWN.with(|own| {
+                    let mut thread = gettid();
+                    own.store(n, Relaxed);
+                    while !stop.load(Relaxed) {
+                        black_box(compute(n, TURNS));
+                        assert!(OWN.with(|again| std::ptr::eq(own, again)));
+                        assert_eq!(own.load(Relaxed), n);
+                        let now = gettid();
+                        moves.fetch_add(u64::from(now != thread), Relaxed);
+                        thread = now;
+                    }
+                });
+            })
+        })
+        .collect();
+    wait_until("they have moved 100 times", || moves.load(Relaxed) > 100);
+    stop.store(true, Relaxed);
+    goroutines.into_iter().for_each(|g| g.join().unwrap());
+    common::end(runtime);
+}
+
+/// Its lines are checked by the test below.
+fn lines_on_stdout() {
+    let runtime = hasty_runtime(2);
+    let next = Arc::new(AtomicU64::new(0));
+    let goroutines: Vec<_> = (0..6_u64)
+        .map(|n| {
+            let next = next.clone();
+            runtime.spawn(move || {
+                for i in 0..500_u64 {
+                    black_box(compute(n, TURNS / 8));
+                    let line = format!("{n} {i} {:.3} {:?}", i as f64 / 3.0, vec![n; 40]);
+                    println!("{line}");
+                    next.fetch_add(1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    goroutines.into_iter().for_each(|g| g.join().unwrap());
+    eprintln!("{} injected", injected(&runtime));
+    assert!(injected(&runtime) > 0);
+}
+
+#[test]
+fn interrupted_printing_leaves_whole_lines_in_order() {
+    let ended = child::run("lines_on_stdout");
+    ended.assert_success();
+    let mut next = [0_u64; 6];
+    for line in ended.stdout.lines() {
+        let n: usize = line.split(' ').next().unwrap().parse().unwrap();
+        let i = next[n];
+        assert_eq!(line, format!("{n} {i} {:.3} {:?}", i as f64 / 3.0, vec![n; 40]));
+        next[n] += 1;
+    }
+    assert_eq!(next, [500; 6]);
+}
+
+/// 2,000 goroutines of some 4 ms each, in slices of 1 ms, need no thread while they wait.
+fn many_that_compute() {
+    const PROCS: usize = 2;
+    let runtime = Runtime::builder().procs(PROCS).time_slice(Duration::from_millis(1)).build().unwrap();
+    let four_ms = {
+        let best = (0..20).map(|n| {
+            let start = Instant::now();
+            black_box(compute(n, 100_000));
+            start.elapsed().as_nanos()
+        });
+        (100_000 * 4_000_000 / best.min().unwrap()) as u64
+    };
+    let done = Arc::new(AtomicUsize::new(0));
+    for n in 0..2_000 {
+        let done = done.clone();
+        runtime.spawn(move || {
+            black_box(compute(n, four_ms));
+            done.fetch_add(1, Relaxed);
+        });
+    }
+    let mut most = 0;
+    while done.load(Relaxed) < 2_000 {
+        most = most.max(runtime.metrics().threads);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let interruptions = runtime.metrics().interruptions;
+    eprintln!("{most} threads at most, {interruptions:?}");
+    assert!(interruptions.injected > 1_000, "{interruptions:?}");
+    assert!(most <= PROCS as u64 + 8, "{most} threads");
+}
+
+#[test]
+fn goroutines_that_compute_need_few_threads() {
+    let ended = child::run("many_that_compute");
+    ended.assert_success();
+    eprintln!("{}", ended.stderr);
+}
+
+/// The interrupted instruction is the last that can be read.
+fn at_the_end_of_a_mapping() {
+    const PAGE: usize = 4096;
+    #[cfg(target_arch = "x86_64")]
+    const RET: u8 = 0xc3;
+    #[cfg(target_arch = "aarch64")]
+    const RET: u32 = 0xd65f_03c0;
+    // SAFETY: two fresh pages: the first gets a function that returns at once, the second cannot be read.
+    let function: extern "C" fn() = unsafe {
+        let (read_write, private) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let page = libc::mmap(std::ptr::null_mut(), 2 * PAGE, read_write, private, -1, 0);
+        assert!(page != libc::MAP_FAILED);
+        let last = page.byte_add(PAGE - size_of_val(&RET)).cast::<[_; 1]>();
+        last.write([RET]);
+        assert_eq!(libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC), 0);
+        assert_eq!(libc::mprotect(page.add(PAGE), PAGE, libc::PROT_NONE), 0);
+        std::mem::transmute(last)
+    };
+    let runtime = hasty_runtime(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let stop = stop.clone();
+        runtime.spawn(move || {
+            while !stop.load(Relaxed) {
+                function();
+            }
+        });
+    }
+    wait_until("it is interrupted there", || injected(&runtime) > 2_000);
+    stop.store(true, Relaxed);
+    common::end(runtime);
+}
+
+#[test]
+fn the_last_instruction_of_a_mapping_can_be_interrupted() {
+    child::run("at_the_end_of_a_mapping").assert_success();
+}

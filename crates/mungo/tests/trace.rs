@@ -1,0 +1,256 @@
+//! What a trace says is what happened.
+
+mod common;
+
+use mungo::chan::unbounded;
+use mungo::policy::Chaos;
+use mungo::{Metrics, Runtime, trace};
+use mungo_trace::{Event, Kind, Queue, Stop, Trace};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// A trace is of the whole process, so there is one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A writer into memory.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn read(&self) -> Trace {
+        Trace::read(&self.0.lock().unwrap()[..]).expect("a trace")
+    }
+}
+
+/// Waits until all goroutines of a runtime are buried, and returns what it counted.
+fn settled(runtime: &Runtime) -> Metrics {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while runtime.metrics().goroutines != 0 {
+        assert!(Instant::now() < patience, "goroutines are left");
+        std::thread::yield_now();
+    }
+    runtime.metrics()
+}
+
+/// Traces one runtime from its begin until all its goroutines have ended.
+fn traced(runtime: impl FnOnce() -> Runtime, work: impl FnOnce() + Send) -> (Trace, Metrics) {
+    let memory = Memory::default();
+    let tracing = trace::start_writer(memory.clone()).unwrap();
+    let runtime = runtime();
+    runtime.run(work);
+    let metrics = settled(&runtime);
+    let summary = tracing.stop().unwrap();
+    let trace = memory.read();
+    assert!(!trace.is_torn);
+    assert_eq!((summary.dropped, trace.dropped), (0, 0), "dropped");
+    assert_eq!(summary.events, trace.events.len() as u64);
+    runtime.shutdown(Duration::from_secs(60)).unwrap();
+    (trace, metrics)
+}
+
+fn count(trace: &Trace, wanted: impl Fn(&Kind) -> bool) -> u64 {
+    trace.events.iter().filter(|event| wanted(&event.kind)).count() as u64
+}
+
+/// Compares all sums that both have.
+fn assert_equal(trace: &Trace, metrics: &Metrics) {
+    let sum = |of: fn(&mungo::ProcMetrics) -> u64| metrics.per_proc.iter().map(of).sum::<u64>();
+    let stops =
+        |wanted: fn(&Stop) -> bool| count(trace, |kind| matches!(kind, Kind::Stop { why, .. } if wanted(why)));
+    let starts = |kind: &Kind| matches!(kind, Kind::Start { queue, .. } if *queue != Queue::Thread);
+    let pairs = [
+        ("spawned", metrics.spawned, count(trace, |kind| matches!(kind, Kind::Created { .. }))),
+        ("finished", metrics.finished, stops(|why| matches!(why, Stop::Ended))),
+        ("switches", sum(|p| p.switches), count(trace, starts)),
+        ("parks", sum(|p| p.parks), stops(|why| matches!(why, Stop::Parked { .. }))),
+        ("yields", sum(|p| p.yields), stops(|why| matches!(why, Stop::Yielded))),
+        ("preemptions", sum(|p| p.preemptions), stops(|why| matches!(why, Stop::Preempted { .. }))),
+        ("retakes", sum(|p| p.retakes), count(trace, |kind| matches!(kind, Kind::BlockedFound { .. }))),
+        ("steals", sum(|p| p.steals), count(trace, |kind| matches!(kind, Kind::Steal { .. }))),
+    ];
+    for (name, counted, traced) in pairs {
+        assert_eq!(counted, traced, "{name}: the counter, and the trace");
+    }
+    for (at, p) in metrics.per_proc.iter().enumerate() {
+        let here = |event: &&Event| event.p == Some(at as u32) && starts(&event.kind);
+        assert_eq!(trace.events.iter().filter(here).count() as u64, p.switches, "switches of P {at}");
+    }
+}
+
+/// Checks that the life of each goroutine makes sense.
+fn assert_lives(trace: &Trace) {
+    #[derive(Debug, PartialEq)]
+    enum State {
+        Made,
+        Ready,
+        Runs,
+        Off,
+        Ended,
+    }
+    let mut states: HashMap<u64, State> = HashMap::new();
+    for (at, event) in trace.events.iter().enumerate() {
+        let (g, allowed, next): (u64, &[State], State) = match event.kind {
+            Kind::Created { g, .. } => {
+                assert!(states.insert(g, State::Made).is_none(), "{g} was made twice");
+                continue;
+            }
+            // One that was queued already may be moved.
+            Kind::Ready { g, .. } => (g, &[State::Made, State::Off, State::Ready], State::Ready),
+            // One that lost its P goes on without a queue, or where it is.
+            Kind::Start { g, queue: Queue::Thread | Queue::None, .. } => {
+                (g, &[State::Ready, State::Off, State::Runs], State::Runs)
+            }
+            Kind::Start { g, .. } => (g, &[State::Ready], State::Runs),
+            Kind::Stop { g, why: Stop::Ended } => (g, &[State::Runs, State::Off], State::Ended),
+            Kind::Stop { g, .. } => (g, &[State::Runs, State::Off], State::Off),
+            _ => continue,
+        };
+        let was = states.insert(g, next).unwrap_or(State::Ended);
+        let near = &trace.events[at.saturating_sub(12)..(at + 12).min(trace.events.len())];
+        assert!(allowed.contains(&was), "goroutine {g} was {was:?}, then {event:?}\n{near:#?}");
+    }
+    assert!(states.values().all(|state| *state == State::Ended), "{states:?}");
+}
+
+/// Computes without a call of the runtime.
+fn compute(long: Duration) {
+    let deadline = common::Deadline::after(long);
+    while !deadline.passed() {
+        std::hint::spin_loop();
+    }
+}
+
+/// A bit of everything, by a seed: channels, yields, sleeps, computations, blocked threads, locked ones.
+fn mixture(seed: u64, goroutines: u64) {
+    let (to, from) = unbounded();
+    let handles: Vec<_> = (0..goroutines)
+        .map(|n| {
+            let (to, from) = (to.clone(), from.clone());
+            mungo::go(move || {
+                let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                for _ in 0..20 {
+                    dice ^= dice << 13;
+                    dice ^= dice >> 7;
+                    dice ^= dice << 17;
+                    match dice % 64 {
+                        0..24 => mungo::yield_now(),
+                        24..40 => {
+                            to.send(dice).unwrap();
+                            from.recv().unwrap();
+                        }
+                        40..50 => mungo::go(mungo::yield_now).join().unwrap(),
+                        50..58 => mungo::sleep(Duration::from_micros(dice % 300)),
+                        58..60 => compute(Duration::from_millis(1)),
+                        60 => mungo::blocking(|| std::thread::sleep(Duration::from_millis(1))),
+                        61 => std::thread::sleep(Duration::from_millis(2)),
+                        62 => {
+                            let _here = mungo::lock_os_thread();
+                            mungo::yield_now();
+                        }
+                        _ => {
+                            let _region = trace::region("region");
+                            trace::log(format_args!("{n}"));
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    handles.into_iter().for_each(|handle| handle.join().unwrap());
+}
+
+fn runtime_of(procs: usize) -> Runtime {
+    Runtime::builder().procs(procs).time_slice(Duration::from_millis(2)).build().unwrap()
+}
+
+#[test]
+fn the_sums_of_a_trace_are_those_of_the_metrics() {
+    let _alone = alone();
+    for (seed, procs) in [(1, 1), (2, 2), (3, 4)] {
+        let (trace, metrics) = traced(|| runtime_of(procs), || mixture(seed, 120));
+        assert_equal(&trace, &metrics);
+        assert_lives(&trace);
+    }
+}
+
+#[test]
+fn chaos_does_not_confuse_a_trace() {
+    let _alone = alone();
+    let runtime = || Runtime::builder().procs(3).scheduler(Chaos::new(7)).build().unwrap();
+    let (trace, metrics) = traced(runtime, || mixture(4, 100));
+    assert_equal(&trace, &metrics);
+    assert_lives(&trace);
+    let changed = count(&trace, |kind| matches!(kind, Kind::PolicyChanged { .. }));
+    assert_eq!(changed, 1);
+    assert!(count(&trace, |kind| matches!(kind, Kind::Start { queue: Queue::Policy, .. })) > 100);
+}
+
+/// The objects that goroutines waited for, by their reasons.
+fn waits(trace: &Trace) -> Vec<(u64, &str, u64)> {
+    let of = |event: &Event| match event.kind {
+        Kind::Stop { g, why: Stop::Parked { reason, object } } => Some((g, trace.string(reason), object)),
+        _ => None,
+    };
+    trace.events.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_stop_says_what_is_waited_for() {
+    let _alone = alone();
+    const ROUNDS: usize = 100;
+    let (joined, fd) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let (joined_there, fd_there) = (joined.clone(), fd.clone());
+    let (trace, metrics) = traced(
+        || runtime_of(1),
+        move || {
+            let (to, from_there) = mungo::chan::bounded::<usize>(0);
+            let (back, from_here) = mungo::chan::bounded::<usize>(0);
+            let pong = mungo::go(move || from_there.iter().for_each(|n| back.send(n).unwrap()));
+            *joined_there.lock().unwrap() = pong.goroutine().id().as_u64();
+            for n in 0..ROUNDS {
+                to.send(n).unwrap();
+                assert_eq!(from_here.recv(), Ok(n));
+            }
+            drop(to);
+            pong.join().unwrap();
+            let (reader, mut writer) = mungo::net::UnixStream::pair().unwrap();
+            *fd_there.lock().unwrap() = std::os::fd::AsRawFd::as_raw_fd(&reader);
+            let read = mungo::go(move || (&reader).read_exact(&mut [0; 1]).unwrap());
+            mungo::yield_now();
+            writer.write_all(&[1]).unwrap();
+            read.join().unwrap();
+        },
+    );
+    assert_equal(&trace, &metrics);
+    assert_lives(&trace);
+    let all = waits(&trace);
+    let of = |reason: &str| -> Vec<u64> {
+        let mut objects: Vec<u64> = all.iter().filter(|w| w.1.starts_with(reason)).map(|w| w.2).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    };
+    let channels = of("chan ");
+    assert!(channels.len() == 2 && !channels.contains(&0), "two channels: {channels:?}");
+    assert!(of("join").contains(&*joined.lock().unwrap()), "{all:?}");
+    assert_eq!(of("net read"), [*fd.lock().unwrap() as u64], "{all:?}");
+    // Two goroutines on one P hand over to each other, and the waker is known.
+    let woken = |kind: &Kind| matches!(kind, Kind::Ready { waker: Some(_), queue: Queue::Next, .. });
+    assert!(count(&trace, woken) >= ROUNDS as u64);
+}

@@ -1,0 +1,131 @@
+//! Traces of whole processes: by the environment, at the exit, in a deadlock, after a fork.
+
+#[macro_use]
+mod common;
+
+use common::{TempFile, child};
+use mungo::trace::{self, FlightRecorder};
+use mungo_trace::{Kind, Stop, Trace};
+use std::path::Path;
+
+children!(ends, exits_on_a_goroutine, deadlocks, deadlocks_with_a_recorder, forks);
+
+/// Runs a child with this variable.
+fn run(name: &str, key: &str, file: &Path) -> child::Ended {
+    let mut command = child::command(name);
+    command.env(key, file);
+    child::finish(command)
+}
+
+fn logs(trace: &Trace) -> Vec<&str> {
+    let log = |event: &mungo_trace::Event| match event.kind {
+        Kind::Log { text, .. } => Some(trace.string(text)),
+        _ => None,
+    };
+    trace.events.iter().filter_map(log).collect()
+}
+
+fn ends() {
+    mungo::go(|| trace::log("hello")).join().unwrap();
+}
+
+fn exits_on_a_goroutine() {
+    mungo::go(|| {
+        trace::log("good-bye");
+        std::process::exit(3);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn the_environment_asks_for_a_trace_to_the_end() {
+    let file = TempFile::new("env");
+    run("ends", "MUNGO_TRACE", &file.0).assert_success().assert_does_not_say("MUNGO_TRACE");
+    let trace = Trace::open(&file.0).unwrap();
+    assert!(!trace.is_torn);
+    assert_eq!(logs(&trace), ["hello"]);
+    run("exits_on_a_goroutine", "MUNGO_TRACE", &file.0).assert_code(3);
+    let trace = Trace::open(&file.0).unwrap();
+    assert!(!trace.is_torn);
+    assert_eq!(logs(&trace), ["good-bye"]);
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_named_and_does_no_harm() {
+    let nowhere = Path::new("/nonexistent/folder/trace");
+    run("ends", "MUNGO_TRACE", nowhere)
+        .assert_success()
+        .assert_says("mungo: MUNGO_TRACE=/nonexistent/folder/trace: ");
+    let full = Path::new("/dev/full");
+    run("ends", "MUNGO_TRACE", full).assert_success().assert_says("mungo: the trace is not complete: ");
+}
+
+fn deadlocks() {
+    mungo::go(|| {
+        trace::log("for ever");
+        mungo::park();
+    })
+    .join()
+    .unwrap();
+}
+
+/// The tracer's thread is none that might wake a goroutine.
+#[test]
+fn a_deadlock_is_found_and_its_trace_is_whole() {
+    let file = TempFile::new("deadlock");
+    run("deadlocks", "MUNGO_TRACE", &file.0).assert_code(2).assert_says("all goroutines are asleep");
+    let trace = Trace::open(&file.0).unwrap();
+    assert!(!trace.is_torn);
+    assert_eq!(logs(&trace), ["for ever"]);
+    let parked = |kind: &Kind| match kind {
+        Kind::Stop { why: Stop::Parked { reason, .. }, .. } => trace.string(*reason) == "park",
+        _ => false,
+    };
+    assert!(trace.events.iter().any(|event| parked(&event.kind)), "{:#?}", trace.events);
+}
+
+const SNAPSHOT: &str = "MUNGO_TEST_SNAPSHOT";
+
+fn deadlocks_with_a_recorder() {
+    let file = std::env::var_os(SNAPSHOT).unwrap();
+    let _recorder = FlightRecorder::builder().to(file).on_deadlock().start().unwrap();
+    deadlocks();
+}
+
+#[test]
+fn a_deadlock_is_recorded() {
+    let file = TempFile::new("recorder");
+    run("deadlocks_with_a_recorder", SNAPSHOT, &file.0).assert_code(2).assert_says("all goroutines are asleep");
+    let trace = Trace::open(&file.0).unwrap();
+    assert!(!trace.is_torn);
+    assert_eq!(logs(&trace), ["for ever"]);
+}
+
+/// The child of a fork has neither the thread that writes nor a say in the file.
+fn forks() {
+    mungo::go(|| trace::log("the parent")).join().unwrap();
+    // SAFETY: the child calls what may be called there, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        trace::log("the child");
+        let on = trace::is_on();
+        let refused = trace::start_writer(std::io::sink()).is_err();
+        // SAFETY: runs the functions that were registered for the exit, and ends the process.
+        unsafe { libc::exit(if on || !refused { 1 } else { 0 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child traces");
+    mungo::go(|| trace::log("the parent again")).join().unwrap();
+}
+
+#[test]
+fn the_child_of_a_fork_does_not_write() {
+    let file = TempFile::new("fork");
+    run("forks", "MUNGO_TRACE", &file.0).assert_success();
+    let trace = Trace::open(&file.0).unwrap();
+    assert!(!trace.is_torn);
+    assert_eq!(logs(&trace), ["the parent", "the parent again"]);
+}

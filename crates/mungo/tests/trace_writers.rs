@@ -1,0 +1,365 @@
+//! Traces that come and go, writers that fail, and the flight recorder.
+
+mod common;
+
+use common::{TempFile, wait_until};
+use mungo::policy::{Next, Proc, Scheduler};
+use mungo::trace::{self, FlightRecorder};
+use mungo::{Runtime, go};
+use mungo_trace::{Kind, Stop, Trace};
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// A trace is of the whole process, so there is one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A writer into memory that fails after so many bytes.
+#[derive(Clone)]
+struct Limited {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    room: usize,
+    panics: bool,
+}
+
+impl Limited {
+    fn new(room: usize) -> Limited {
+        Limited { bytes: Arc::default(), room, panics: false }
+    }
+
+    fn read(&self) -> Trace {
+        Trace::read(&self.bytes.lock().unwrap()[..]).expect("a trace")
+    }
+}
+
+impl Write for Limited {
+    fn write(&mut self, new: &[u8]) -> io::Result<usize> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let n = new.len().min(self.room - bytes.len());
+        if n == 0 && !new.is_empty() {
+            drop(bytes);
+            assert!(!self.panics, "a writer that panics");
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        bytes.extend(&new[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Some goroutines that wake each other.
+fn work(rounds: usize) {
+    let (to, from) = mungo::chan::bounded(0);
+    let other = go(move || (0..rounds).for_each(|n| to.send(n).unwrap()));
+    (0..rounds).for_each(|n| assert_eq!(from.recv(), Ok(n)));
+    other.join().unwrap();
+}
+
+fn ended(trace: &Trace) -> usize {
+    let is_end = |kind: &Kind| matches!(kind, Kind::Stop { why: Stop::Ended, .. });
+    trace.events.iter().filter(|event| is_end(&event.kind)).count()
+}
+
+fn starts(trace: &Trace) -> usize {
+    trace.events.iter().filter(|event| matches!(event.kind, Kind::Start { .. })).count()
+}
+
+#[test]
+fn a_full_disk_ends_the_trace_and_nothing_else() {
+    let _alone = alone();
+    let tracing = trace::start("/dev/full").unwrap();
+    work(1000);
+    wait_until("nobody is left to trace for", || !trace::is_on());
+    let error = tracing.stop().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+    work(10);
+}
+
+#[test]
+fn a_writer_that_fails_in_between_leaves_a_readable_trace() {
+    let _alone = alone();
+    for (room, panics) in [(20_000, false), (20_001, true), (50_017, false)] {
+        let limited = Limited { panics, ..Limited::new(room) };
+        let tracing = trace::start_writer(limited.clone()).unwrap();
+        work(5000);
+        wait_until("the writer has failed", || tracing.flush().is_err());
+        work(100);
+        tracing.stop().unwrap_err();
+        let trace = limited.read();
+        assert!(trace.is_torn && trace.events.len() > 500, "{} events", trace.events.len());
+        assert_eq!(limited.bytes.lock().unwrap().len(), room, "all that fits is there");
+    }
+}
+
+#[test]
+fn one_writer_that_fails_does_not_harm_another() {
+    let _alone = alone();
+    let (bad, good) = (Limited::new(5000), Limited::new(usize::MAX));
+    let bad = trace::start_writer(bad).unwrap();
+    let tracing = trace::start_writer(good.clone()).unwrap();
+    work(2000);
+    bad.stop().unwrap_err();
+    assert!(trace::is_on());
+    work(10);
+    let summary = tracing.stop().unwrap();
+    assert!(!trace::is_on());
+    let trace = good.read();
+    assert_eq!(trace.events.len() as u64, summary.events);
+    assert!(!trace.is_torn);
+}
+
+#[test]
+fn a_thousand_runtimes_fit_one_trace() {
+    let _alone = alone();
+    let memory = Limited::new(usize::MAX);
+    let tracing = trace::start_writer(memory.clone()).unwrap();
+    const RUNTIMES: usize = 1000;
+    for n in 0..RUNTIMES {
+        let runtime = Runtime::builder().procs(1 + n % 3).build().unwrap();
+        runtime.run(|| go(mungo::yield_now).join().unwrap());
+        runtime.shutdown(common::PATIENCE).unwrap();
+    }
+    let summary = tracing.stop().unwrap();
+    assert_eq!(summary.dropped, 0);
+    let trace = memory.read();
+    let of_ends = trace.events.iter().filter(|e| matches!(e.kind, Kind::Stop { why: Stop::Ended, .. }));
+    let runtimes: HashSet<u32> = of_ends.map(|event| event.runtime).collect();
+    assert_eq!(runtimes.len(), RUNTIMES);
+    assert_eq!(ended(&trace), 2 * RUNTIMES);
+}
+
+#[test]
+fn traces_start_and_stop_while_goroutines_run() {
+    let _alone = alone();
+    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (stop, rounds) = (stop.clone(), rounds.clone());
+            go(move || {
+                while !stop.load(Relaxed) {
+                    work(10);
+                    rounds.fetch_add(1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..50 {
+        let memory = Limited::new(usize::MAX);
+        let tracing = trace::start_writer(memory.clone()).unwrap();
+        let before = rounds.load(Relaxed);
+        wait_until("goroutines have run", || rounds.load(Relaxed) > before + 1);
+        let summary = tracing.stop().unwrap();
+        let trace = memory.read();
+        assert!(!trace.is_torn);
+        assert_eq!(trace.events.len() as u64, summary.events);
+        assert!(starts(&trace) > 0);
+    }
+    stop.store(true, Relaxed);
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+}
+
+#[test]
+fn goroutines_start_and_stop_traces_too() {
+    let _alone = alone();
+    let starters: Vec<_> = (0..4)
+        .map(|_| {
+            go(|| {
+                for _ in 0..25 {
+                    let memory = Limited::new(usize::MAX);
+                    let tracing = trace::start_writer(memory.clone()).unwrap();
+                    trace::log("here");
+                    mungo::yield_now();
+                    tracing.stop().unwrap();
+                    let trace = memory.read();
+                    let logs = trace.events.iter().filter(|event| matches!(event.kind, Kind::Log { .. }));
+                    assert!(logs.count() >= 1, "{:#?}", trace.events);
+                }
+            })
+        })
+        .collect();
+    starters.into_iter().for_each(|starter| starter.join().unwrap());
+    assert!(!trace::is_on());
+}
+
+#[test]
+fn what_a_program_says_is_in_the_trace() {
+    let _alone = alone();
+    let memory = Limited::new(usize::MAX);
+    let tracing = trace::start_writer(memory.clone()).unwrap();
+    let request = trace::task("request");
+    let named = mungo::Builder::new().name("handler".to_owned());
+    named
+        .spawn(move || {
+            let _region = trace::region("a region whose name is longer than sixteen bytes");
+            trace::log(format_args!("{} of {}", 3, 7));
+            drop(request);
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    trace::log("");
+    tracing.stop().unwrap();
+    let trace = memory.read();
+    let find = |wanted: &dyn Fn(Kind) -> Option<String>| -> Vec<String> {
+        trace.events.iter().filter_map(|event| wanted(event.kind)).collect()
+    };
+    let text = |id| trace.string(id).to_owned();
+    let regions = find(&|kind| match kind {
+        Kind::RegionBegin { g: Some(_), name, .. } | Kind::RegionEnd { g: Some(_), name, .. } => {
+            Some(text(name))
+        }
+        _ => None,
+    });
+    assert_eq!(regions, ["a region whose name is longer than sixteen bytes"; 2]);
+    let tasks = find(&|kind| match kind {
+        Kind::TaskBegin { g: None, name, .. } | Kind::TaskEnd { g: Some(_), name, .. } => Some(text(name)),
+        _ => None,
+    });
+    assert_eq!(tasks, ["request"; 2]);
+    let logs = find(&|kind| match kind {
+        Kind::Log { text: id, .. } => Some(text(id)),
+        _ => None,
+    });
+    assert_eq!(logs, ["3 of 7", ""]);
+    let names = find(&|kind| match kind {
+        Kind::Named { name, .. } => Some(text(name)),
+        _ => None,
+    });
+    assert_eq!(names, ["handler"]);
+    let places = find(&|kind| match kind {
+        Kind::Created { place, .. } => Some(trace.dictionary.place_name(place)),
+        _ => None,
+    });
+    assert!(places.iter().any(|place| place.contains("tests/trace_writers.rs:")), "{places:?}");
+}
+
+#[test]
+fn a_recorder_keeps_the_last_bytes() {
+    let _alone = alone();
+    const KEPT: usize = 100_000;
+    let recorder = FlightRecorder::builder().max_bytes(KEPT).start().unwrap();
+    let file = TempFile::new("kept");
+    let before = recorder.snapshot(&file.0).unwrap();
+    for _ in 0..20 {
+        work(1000);
+        recorder.snapshot(&file.0).unwrap(); // a round each time
+    }
+    trace::log("the last");
+    let summary = recorder.snapshot(&file.0).unwrap();
+    assert!(summary.events > before.events);
+    let trace = Trace::open(&file.0).unwrap();
+    assert!(!trace.is_torn);
+    assert_eq!(trace.events.len() as u64, summary.events);
+    let said = |event: &mungo_trace::Event| match event.kind {
+        Kind::Log { text, .. } => trace.string(text) == "the last",
+        _ => false,
+    };
+    assert!(trace.events.iter().any(said));
+    // At most what is kept, or one round if that is more; and the dictionaries.
+    let bytes = std::fs::metadata(&file.0).unwrap().len();
+    assert_eq!(bytes, summary.bytes);
+    assert!(bytes < 20 * 1000 * 4 * 16, "{bytes} bytes: nothing was forgotten");
+}
+
+#[test]
+fn a_slow_region_is_recorded() {
+    let _alone = alone();
+    let file = TempFile::new("slow");
+    let recorder =
+        FlightRecorder::builder().to(&file.0).on_slow_region(Duration::from_millis(5)).start().unwrap();
+    go(|| {
+        let _fast = trace::region("fast");
+    })
+    .join()
+    .unwrap();
+    go(|| {
+        let _slow = trace::region("slow");
+        mungo::sleep(Duration::from_millis(6));
+    })
+    .join()
+    .unwrap();
+    wait_until("there is a snapshot", || file.0.exists());
+    drop(recorder);
+    let trace = Trace::open(&file.0).unwrap();
+    let slow = trace.events.iter().any(|event| match event.kind {
+        Kind::RegionEnd { name, .. } => trace.string(name) == "slow",
+        _ => false,
+    });
+    assert!(slow, "{:#?}", trace.events);
+}
+
+#[test]
+fn a_signal_is_recorded() {
+    let _alone = alone();
+    let file = TempFile::new("signal");
+    let recorder = FlightRecorder::builder().to(&file.0).on_signal(libc::SIGUSR2).start().unwrap();
+    work(100);
+    // SAFETY: the recorder catches it.
+    unsafe { libc::raise(libc::SIGUSR2) };
+    wait_until("there is a snapshot", || file.0.exists());
+    drop(recorder);
+    assert!(starts(&Trace::open(&file.0).unwrap()) > 0);
+    let error = FlightRecorder::builder().to("x").on_signal(9999).start().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+    let error = FlightRecorder::builder().on_deadlock().start().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+    assert!(!trace::is_on(), "a recorder that could not start");
+}
+
+/// A policy that panics when it is asked.
+struct Panics;
+
+impl Scheduler for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn next_task(&self, _proc: &mut Proc<'_>) -> Option<Next> {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_policy_that_is_replaced_is_recorded() {
+    let _alone = alone();
+    let file = TempFile::new("policy");
+    let recorder = FlightRecorder::builder().to(&file.0).on_policy_replaced().start().unwrap();
+    let runtime = Runtime::builder().procs(1).scheduler(Panics).build().unwrap();
+    runtime.run(|| go(|| ()).join().unwrap());
+    wait_until("there is a snapshot", || file.0.exists());
+    drop(recorder);
+    common::end(runtime);
+    let trace = Trace::open(&file.0).unwrap();
+    let names: Vec<_> = trace
+        .events
+        .iter()
+        .filter_map(|event| match event.kind {
+            Kind::PolicyChanged { name } => Some(trace.string(name)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names, ["panics", "default"]);
+}
+
+#[test]
+fn nine_recorders_are_too_many() {
+    let _alone = alone();
+    let recorders: Vec<_> = (0..8).map(|_| FlightRecorder::start().unwrap()).collect();
+    assert!(FlightRecorder::start().is_err());
+    drop(recorders);
+    assert!(!trace::is_on());
+    drop(FlightRecorder::start().unwrap());
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| task.ok());
+    let is_ours = |task: std::fs::DirEntry| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "mungo-trace")
+    };
+    wait_until("the thread has left", || !threads().any(is_ours));
+}
