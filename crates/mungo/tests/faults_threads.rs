@@ -21,7 +21,10 @@ children!(
     notifier_has_not_begun,
     all_have_begun,
     beside_one_that_computes,
-    server_and_clients,
+    server_and_100_clients,
+    server_and_101_clients,
+    server_and_1000_clients,
+    server_and_clients_beside_a_ticker,
     finite_sleeps,
     after_bound_ones,
     refused_while_they_block,
@@ -64,7 +67,7 @@ fn condvar(n: usize) {
     let opener = {
         let gate = gate.clone();
         rt.spawn(move || {
-            wait_until("threads are taken", || gate.waiting.load(SeqCst) >= n.min(CAP - 5));
+            wait_until("threads are taken", || gate.waiting.load(SeqCst) >= n.min(CAP));
             gate.open();
         })
     };
@@ -165,13 +168,11 @@ fn beside_one_that_computes() {
 }
 
 /// A server and its clients in one process, with std's sockets: each blocks its thread.
-fn server_and_clients() {
-    const CLIENTS: usize = 1000;
-    let rt = capped();
+fn server_and_clients(rt: &Runtime, clients: usize) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let server = rt.spawn(move || {
-        for _ in 0..CLIENTS {
+        for _ in 0..clients {
             let (mut stream, _) = listener.accept().unwrap();
             mungo::go(move || {
                 let mut byte = [0];
@@ -180,7 +181,7 @@ fn server_and_clients() {
             });
         }
     });
-    let clients: Vec<_> = (0..CLIENTS)
+    let all: Vec<_> = (0..clients)
         .map(|i| {
             rt.spawn(move || {
                 let mut stream = std::net::TcpStream::connect(to).unwrap();
@@ -191,8 +192,42 @@ fn server_and_clients() {
             })
         })
         .collect();
-    assert_eq!(clients.into_iter().map(|h| h.join().unwrap()).sum::<usize>(), CLIENTS);
+    assert_eq!(all.into_iter().map(|h| h.join().unwrap()).sum::<usize>(), clients);
     server.join().unwrap();
+}
+
+fn capped_server_and_clients(clients: usize) {
+    let rt = capped();
+    server_and_clients(&rt, clients);
+    common::end(rt);
+    println!("done");
+}
+
+fn server_and_100_clients() {
+    capped_server_and_clients(100);
+}
+
+fn server_and_101_clients() {
+    capped_server_and_clients(101);
+}
+
+fn server_and_1000_clients() {
+    capped_server_and_clients(1000);
+}
+
+/// A goroutine that wakes up often runs all the time. Those that have not begun are needed all the same.
+fn server_and_clients_beside_a_ticker() {
+    let rt = capped();
+    let stop = Arc::<AtomicBool>::default();
+    let seen = stop.clone();
+    let ticker = rt.spawn(move || {
+        while !seen.load(Relaxed) {
+            mungo::sleep(Duration::from_millis(5));
+        }
+    });
+    server_and_clients(&rt, 300);
+    stop.store(true, Relaxed);
+    ticker.join().unwrap();
     common::end(rt);
     println!("done");
 }
@@ -226,6 +261,7 @@ fn finite_sleeps() {
     // It could be 500. Half of them see some at least, however busy the machine is.
     let mut naps: Vec<_> = all.into_iter().map(|h| h.join().unwrap()).collect();
     naps.sort_unstable();
+    println!("naps of 1 ms in 500 ms: median {}, least {}", naps[CAP], naps[0]);
     assert!(naps[CAP] >= 5, "naps of 1 ms in 500 ms: {naps:?}");
     stop.store(true, Relaxed);
     sleeper.join().unwrap();
@@ -379,7 +415,14 @@ fn one_that_computes_makes_room_at_the_cap() {
 
 #[test]
 fn a_server_and_its_clients_share_the_threads() {
-    done("server_and_clients");
+    done("server_and_100_clients");
+    done("server_and_101_clients");
+    done("server_and_1000_clients");
+}
+
+#[test]
+fn a_goroutine_that_wakes_up_often_does_not_hide_that_others_cannot_begin() {
+    done("server_and_clients_beside_a_ticker");
 }
 
 #[test]

@@ -5,12 +5,12 @@
 //! 1. A goroutine that has begun is given a thread all the same. It may be the one that the blocked ones wait for.
 //! 2. A goroutine that has not begun is held back (`Synced::held`). An M that has nothing else to do takes it, if the
 //!    cap allows that M; oldest and youngest in turn.
-//! 3. If no goroutine has been switched to for [`STALL_NS`] while some are held back, the youngest begins beyond the
-//!    cap, and for a while the others begin youngest first too. The youngest are the children of those that have begun,
-//!    and more likely than others to be what a blocked goroutine waits for: the handlers of a server, not its next
-//!    clients. So the program goes on also where blocked goroutines wait for one that has not begun. The pause grows
-//!    with each [`STALL_DOUBLES`] of these, so goroutines that just wait for something slow do not get many more
-//!    threads.
+//! 3. If none that is held back has begun for [`STALL_NS`], the youngest begins beyond the cap, and for a while the others begin
+//!    youngest first too. The youngest are the children of those that have begun, and more likely than others to be
+//!    what a blocked goroutine waits for: the handlers of a server, not its next clients. So the program goes on also
+//!    where blocked goroutines wait for one that has not begun. The pause grows with each [`STALL_DOUBLES`] of these,
+//!    so goroutines that just wait for something slow do not get many more threads.
+//!    WHY NOT when no goroutine is switched to: one that wakes up often, such as a ticker, would hold them back for good.
 //!
 //! Why 1 holds: a runnable goroutine that has begun is in the global queue, or in the ring of a P that some M owns. In
 //! the ring, its turn comes, or the M blocks and the P is taken, which empties the ring into the global queue if no
@@ -32,7 +32,7 @@ use crate::sys::say::say;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Time in ns without a switch to a goroutine after which one more thread may help. TUNED: guess; longer than most
+/// Time in ns in which no goroutine that was held back begins, after which one more thread may help. TUNED: guess; longer than most
 /// calls that block, so that the cap holds for those.
 const STALL_NS: u64 = 100_000_000;
 /// Goroutines that begin beyond the cap before the pause doubles.
@@ -49,11 +49,13 @@ pub(crate) struct Held {
     turn_of_oldest: bool,
     /// How many of the next goroutines begin youngest first.
     youngest_first: u32,
+    /// Goroutines that were held back and have been let begin.
+    begun: u64,
 }
 
 impl Held {
     pub(crate) const fn new() -> Held {
-        Held { recent: GList::new(), old: GList::new(), turn_of_oldest: false, youngest_first: 0 }
+        Held { recent: GList::new(), old: GList::new(), turn_of_oldest: false, youngest_first: 0, begun: 0 }
     }
 
     fn len(&self) -> usize {
@@ -96,6 +98,7 @@ impl Held {
 
     /// Returns the oldest and the last in turn, or the youngest for a while.
     fn next(&mut self) -> Option<GPtr> {
+        self.begun += 1;
         if self.youngest_first != 0 {
             self.youngest_first -= 1;
             return self.youngest();
@@ -108,7 +111,9 @@ impl Held {
 /// The monitor's memory of the goroutines that are held back.
 #[derive(Default)]
 pub(crate) struct Stall {
-    switches: u64,
+    /// [`Held::begun`] at the last look.
+    begun: u64,
+    /// When a goroutine that was held back last began, in ns.
     since_ns: u64,
     /// Goroutines that began beyond the cap since there was last room below it.
     granted: u32,
@@ -181,8 +186,8 @@ impl Shared {
         false
     }
 
-    /// Begins, for the monitor, goroutines that were held back: as soon as there is room, or one when nothing moves any
-    /// more.
+    /// Begins, for the monitor, goroutines that were held back: as soon as there is room, or one when none has
+    /// begun for long.
     pub(crate) fn serve_held(&self, stall: &mut Stall, now: u64) {
         if self.held_len.load(Relaxed) == 0 {
             stall.since_ns = now;
@@ -191,11 +196,11 @@ impl Shared {
             }
             return;
         }
-        let switches = self.sum(|p| &p.counters.switches);
-        if std::mem::replace(&mut stall.switches, switches) != switches {
+        let mut synced = self.synced.lock();
+        let begun = synced.held.begun;
+        if std::mem::replace(&mut stall.begun, begun) != begun {
             stall.since_ns = now;
         }
-        let mut synced = self.synced.lock();
         let (in_use, most) = (self.in_use(&synced), self.config.max_threads as usize);
         if self.has_room(&synced) {
             stall.granted = 0;
