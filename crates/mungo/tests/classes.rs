@@ -222,3 +222,26 @@ fn goroutines_with_a_proc_each_are_not_interrupted() {
     drop(computing);
     common::end(runtime);
 }
+
+/// None of them is fresh for long, and their slice does not end: after their first turns nothing interrupts them.
+#[test]
+fn among_goroutines_that_compute_only_the_end_of_a_slice_interrupts() {
+    let runtime = patient_runtime();
+    let ran = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..3 {
+        let (stop, ran) = (stop.clone(), ran.clone());
+        runtime.spawn(move || {
+            ran.fetch_add(1, Relaxed);
+            while !stop.load(Relaxed) {}
+        });
+    }
+    wait_until("all have begun, so that none is fresh", || ran.load(Relaxed) == 3);
+    wait_until("none is interrupted in 100 ms", || {
+        let before = (preemptions(&runtime), runtime.metrics().interruptions);
+        std::thread::sleep(Duration::from_millis(100));
+        (preemptions(&runtime), runtime.metrics().interruptions) == before
+    });
+    stop.store(true, Relaxed);
+    common::end(runtime);
+}

@@ -100,8 +100,7 @@ fn limit_processes(n: u64) {
     }
 }
 
-/// More goroutines block their threads than there may be threads, and others compute. (One that is interrupted keeps
-/// its thread: if as many as there may be threads computed for ever, nobody else could run.)
+/// More goroutines block their threads than there may be threads, and others compute.
 fn at_the_limit_of_processes() {
     limit_processes(10); // the main thread, three of the runtime, and six for goroutines
     let rt = match Runtime::builder().procs(2).build() {

@@ -39,10 +39,10 @@ fn block(rt: &Runtime) {
             mungo::sleep(Duration::from_millis(1));
             tx.send(round).unwrap();
         });
+        rt.set_procs(1 + round as usize % 3).unwrap();
         assert_eq!(receiver.join().unwrap(), round);
         sender.join().unwrap();
         sleeper.join().unwrap();
-        rt.set_procs(1 + round as usize % 3).unwrap();
     }
     // One that computes without a P after it blocked is brought back under one.
     rt.set_procs(1).unwrap();

@@ -28,6 +28,7 @@ children!(
     main_ends_while_goroutines_run,
     panic_in_a_thread_local_destructor,
     nice_values,
+    another_user,
     timers,
 );
 
@@ -450,6 +451,47 @@ fn workers_have_the_nice_value_of_the_process() {
         command.env("NICE", nice.to_string());
         child::finish(command).assert_success();
     }
+}
+
+/// The user ids of a thread, as the kernel says: real, effective, saved, file system.
+fn uids_of(task: &std::path::Path) -> Option<String> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:")).map(str::to_owned)
+}
+
+fn another_user() {
+    const NOBODY_ELSE: libc::uid_t = 54_323;
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("done: only root may become another user");
+        return;
+    }
+    let rt = runtime(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    let load = rt.spawn(move || load(&seen));
+    let blocked: Vec<_> =
+        (0..20).map(|_| rt.spawn(|| std::thread::sleep(Duration::from_millis(200)))).collect();
+    common::wait_until("there are many threads", || common::threads() > 15);
+    // SAFETY: numbers. The C library has each of its threads make the call.
+    let changed = rt.spawn(|| unsafe { libc::setresuid(NOBODY_ELSE, NOBODY_ELSE, NOBODY_ELSE) });
+    assert_eq!(changed.join().unwrap(), 0);
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let uids: Vec<_> = tasks.filter_map(|t| uids_of(&t.path())).collect();
+    assert!(uids.len() > 10, "{uids:?}");
+    let expected = format!("\t{NOBODY_ELSE}").repeat(4);
+    assert!(uids.iter().all(|u| *u == expected), "{uids:?}");
+    blocked.into_iter().for_each(|g| g.join().unwrap());
+    stop.store(true, Relaxed);
+    assert!(load.join().unwrap() > 0);
+    common::end(rt);
+    println!("done");
+}
+
+#[test]
+fn a_goroutine_changes_the_user_of_all_threads() {
+    let ended = child::run("another_user");
+    assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
 }
 
 // ---- clocks ----

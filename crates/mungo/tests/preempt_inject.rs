@@ -1,4 +1,4 @@
-//! Goroutines interrupted by injected calls: nothing of theirs changes, wherever they go on.
+//! Goroutines interrupted by injected calls: nothing of theirs changes, wherever they go on. Nor by thread-switching.
 #![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri)))]
 
 #[macro_use]
@@ -13,10 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-children!(lines_on_stdout, many_that_compute, by_thread, at_the_end_of_a_mapping);
+children!(lines_on_stdout, many_that_compute, by_thread, all_rounds_by_thread, at_the_end_of_a_mapping);
 
 fn injected(runtime: &Runtime) -> u64 {
     runtime.metrics().interruptions.injected
+}
+
+/// Interruptions that suspended a goroutine, by whatever way.
+fn interrupted(runtime: &Runtime) -> u64 {
+    injected(runtime) + runtime.metrics().interruptions.by_thread
 }
 
 /// Two goroutines for each kind of round, until they were interrupted `wanted` times together.
@@ -46,8 +51,8 @@ fn check_all(wanted: u64, patience: Duration) {
         })
         .collect();
     let start = Instant::now();
-    while injected(&runtime) < wanted && failed.load(Relaxed) == 0 {
-        assert!(start.elapsed() < patience, "{} injected calls only", injected(&runtime));
+    while interrupted(&runtime) < wanted && failed.load(Relaxed) == 0 {
+        assert!(start.elapsed() < patience, "{} interruptions only", interrupted(&runtime));
         std::thread::sleep(Duration::from_millis(1));
     }
     stop.store(true, Relaxed);
@@ -66,6 +71,26 @@ fn nothing_changes_in_20_000_injected_calls() {
 #[ignore = "takes minutes"]
 fn nothing_changes_in_a_million_injected_calls() {
     check_all(1_000_000, 30 * common::PATIENCE);
+}
+
+/// Ten times as many as CI has time for; `ci/stress.sh` runs it in each round.
+#[test]
+#[ignore = "takes a minute: ci/stress.sh"]
+fn stress_nothing_changes_in_200_000_injected_calls() {
+    check_all(200_000, 4 * common::PATIENCE);
+}
+
+fn all_rounds_by_thread() {
+    check_all(5_000, common::PATIENCE);
+    println!("done");
+}
+
+/// The same rounds, with goroutines that keep their threads.
+#[test]
+fn nothing_changes_in_5_000_switches_of_threads() {
+    let mut command = child::command("all_rounds_by_thread");
+    command.env("MUNGO_DEBUG", "asyncpreempt=thread");
+    assert!(child::finish(command).assert_success().stdout.contains("done"));
 }
 
 #[test]
@@ -152,13 +177,21 @@ fn lines_on_stdout() {
         })
         .collect();
     goroutines.into_iter().for_each(|g| g.join().unwrap());
-    eprintln!("{} injected", injected(&runtime));
-    assert!(injected(&runtime) > 0);
+    eprintln!("{} interrupted", interrupted(&runtime));
+    assert!(interrupted(&runtime) > 0);
 }
 
 #[test]
 fn interrupted_printing_leaves_whole_lines_in_order() {
-    let ended = child::run("lines_on_stdout");
+    for way in ["inject", "thread"] {
+        let mut command = child::command("lines_on_stdout");
+        command.env("MUNGO_DEBUG", format!("asyncpreempt={way}"));
+        check_lines(&child::finish(command));
+    }
+}
+
+#[track_caller]
+fn check_lines(ended: &child::Ended) {
     ended.assert_success();
     let mut next = [0_u64; 6];
     for line in ended.stdout.lines() {

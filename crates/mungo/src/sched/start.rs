@@ -8,7 +8,7 @@ use super::run::current::{self, Running};
 use super::run::{lock, panic_hook};
 use super::shared::Shared;
 use super::sysmon::monitor;
-use super::threads::{blocking, preempt};
+use super::threads::{blocking, preempt, setxid};
 use crate::environment;
 use crate::stack;
 use crate::tracer;
@@ -25,6 +25,7 @@ pub(crate) fn start(settings: Settings) -> io::Result<Arc<Shared>> {
     current::note_decision();
     stack::overflow::install(overflow::report);
     preempt::install();
+    setxid::install();
     panic_hook::install();
     sigquit::install();
     blocking::has_membarrier();

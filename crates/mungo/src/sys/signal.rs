@@ -25,6 +25,68 @@ pub(crate) fn call_previous(
     true
 }
 
+/// A handler of the three-argument kind.
+pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// The kernel's own form of an action, on 64-bit machines: for the signals that the C library keeps for itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+impl KernelAction {
+    /// Returns what the process does about the signal.
+    pub(crate) fn get(signal: c_int) -> Option<KernelAction> {
+        let mut action = KernelAction::default();
+        let size = size_of_val(&action.mask);
+        // SAFETY: writes the structure.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, std::ptr::null::<c_void>(), &raw mut action, size)
+        };
+        (failed == 0).then_some(action)
+    }
+
+    /// Returns whether there is a handler of the three-argument kind.
+    pub(crate) fn has_handler(&self) -> bool {
+        !matches!(self.handler, libc::SIG_DFL | libc::SIG_IGN) && self.flags & libc::SA_SIGINFO as u64 != 0
+    }
+
+    /// Returns the same action with another handler, while which the signals of `mask` are blocked.
+    pub(crate) fn with(self, handler: Handler, mask: u64) -> KernelAction {
+        KernelAction { handler: handler as usize, mask, ..self }
+    }
+
+    /// Makes it the process's.
+    ///
+    /// # Safety
+    /// The handler can stand in for the one that was there.
+    pub(crate) unsafe fn set(&self, signal: c_int) {
+        let size = size_of_val(&self.mask);
+        // SAFETY: reads the structure.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                std::ptr::from_ref(self),
+                std::ptr::null::<c_void>(),
+                size,
+            );
+        }
+    }
+
+    /// Calls the handler, in a handler.
+    pub(crate) fn call(&self, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+        if self.has_handler() {
+            // SAFETY: a handler of that kind, called with what the kernel passed to ours.
+            unsafe { std::mem::transmute::<usize, Handler>(self.handler)(signal, info, context) };
+        }
+    }
+}
+
 /// The address that a signal of [`send_marked`] carries. No other signal does, because no other code knows the address.
 static MARK: u8 = 0;
 

@@ -5,12 +5,12 @@
 //! 1. A goroutine that has begun is given a thread all the same. It may be the one that the blocked ones wait for.
 //! 2. A goroutine that has not begun is held back (`Synced::held`). An M that has nothing else to do takes it, if the
 //!    cap allows that M; oldest and youngest in turn.
-//! 3. If none that is held back has begun for [`STALL_NS`], the youngest begins beyond the cap, and for a while the others begin
-//!    youngest first too. The youngest are the children of those that have begun, and more likely than others to be
-//!    what a blocked goroutine waits for: the handlers of a server, not its next clients. So the program goes on also
-//!    where blocked goroutines wait for one that has not begun. The pause grows with each [`STALL_DOUBLES`] of these,
-//!    so goroutines that just wait for something slow do not get many more threads.
-//!    WHY NOT when no goroutine is switched to: one that wakes up often, such as a ticker, would hold them back for good.
+//! 3. If none that is held back has begun for [`STALL_NS`], the youngest begins beyond the cap, and for a while the
+//!    others begin youngest first too. The youngest are the children of those that have begun, and more likely than
+//!    others to be what a blocked goroutine waits for: the handlers of a server, not its next clients. So the program
+//!    goes on also where blocked goroutines wait for one that has not begun. The pause grows with each
+//!    [`STALL_DOUBLES`] of these, so goroutines that just wait for something slow do not get many more threads.
+//!    WHY NOT when no goroutine is switched to: one that wakes up often, a ticker, would hold them back for good.
 //!
 //! Why 1 holds: a runnable goroutine that has begun is in the global queue, or in the ring of a P that some M owns. In
 //! the ring, its turn comes, or the M blocks and the P is taken, which empties the ring into the global queue if no
@@ -32,8 +32,8 @@ use crate::sys::say::say;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Time in ns in which no goroutine that was held back begins, after which one more thread may help. TUNED: guess; longer than most
-/// calls that block, so that the cap holds for those.
+/// Time in ns in which no goroutine that was held back begins, after which one more thread may help. TUNED: guess;
+/// longer than most calls that block, so that the cap holds for those.
 const STALL_NS: u64 = 100_000_000;
 /// Goroutines that begin beyond the cap before the pause doubles.
 const STALL_DOUBLES: u32 = 16;

@@ -6,6 +6,7 @@ pub(crate) mod cap;
 pub(crate) mod handoff;
 pub(crate) mod mlist;
 pub(crate) mod preempt;
+pub(crate) mod setxid;
 pub(crate) mod sleep;
 pub(crate) mod starter;
 pub(crate) mod strays;

@@ -301,3 +301,32 @@ fn system_code() -> Vec<Range<usize>> {
     });
     ranges
 }
+
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::stack::inject::PRETEND_SHADOW_STACK;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    #[test]
+    fn with_a_shadow_stack_threads_are_switched() {
+        let slice = Duration::from_micros(100);
+        let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
+        let stop = Arc::new(AtomicBool::new(false));
+        PRETEND_SHADOW_STACK.store(true, Relaxed);
+        let both: Vec<_> = (0..2)
+            .map(|_| {
+                let stop = stop.clone();
+                runtime.spawn(move || while !stop.load(Relaxed) {})
+            })
+            .collect();
+        while runtime.metrics().interruptions.shadow_stack < 5 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        PRETEND_SHADOW_STACK.store(false, Relaxed);
+        stop.store(true, Relaxed);
+        both.into_iter().for_each(|g| g.join().expect("no panic"));
+    }
+}

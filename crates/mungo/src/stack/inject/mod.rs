@@ -8,6 +8,8 @@
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 mod arch;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) use arch::PRETEND_SHADOW_STACK;
 pub(crate) use arch::{Frame, entry, stub_code};
 
 use std::ffi::c_void;
