@@ -17,7 +17,12 @@
 //! | `owntls`   | `0`, `1`  | `0`: goroutines share their thread's thread-locals: unsound for some safe code   |
 
 use crate::sys::say::say;
+use crate::sys::spelling::closest;
 use std::sync::OnceLock;
+
+/// Every key, in the order of the documentation.
+const KEYS: [&str; 8] =
+    ["asyncpreempt", "schedtrace", "scheddetail", "deadlock", "sigquit", "listen", "interpose", "owntls"];
 
 /// The settings that `MUNGO_DEBUG` holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +109,7 @@ fn parse(text: &str) -> (DebugEnv, Vec<String>) {
             "scheddetail" => on_off(value).map(|on| env.sched_detail = on),
             "sigquit" => on_quit(value).map(|what| env.on_quit = what),
             _ => {
-                complaints.push(format!("'{key}' is not known and has no effect"));
+                complaints.push(unknown(key));
                 continue;
             }
         };
@@ -113,6 +118,14 @@ fn parse(text: &str) -> (DebugEnv, Vec<String>) {
         }
     }
     (env, complaints)
+}
+
+/// Returns the complaint about a key that does not exist, with the closest one.
+fn unknown(key: &str) -> String {
+    match closest(key, KEYS.into_iter()) {
+        Some(near) => format!("'{key}' is not known and has no effect: did you mean '{near}'?"),
+        None => format!("'{key}' is not known and has no effect: there are {}", KEYS.join(", ")),
+    }
 }
 
 fn on_off(value: &str) -> Result<bool, &'static str> {
@@ -204,5 +217,27 @@ mod tests {
         assert_eq!(complaints.len(), 3, "{complaints:?}");
         assert!(complaints[0].contains("owntls=yes") && complaints[0].contains("0 or 1"));
         assert!(complaints[1].contains("'speed'"));
+    }
+
+    #[test]
+    fn a_key_that_is_spelled_wrongly_comes_with_the_closest_one() {
+        for (key, near) in
+            [("shedtrace", "schedtrace"), ("asynpreempt", "asyncpreempt"), ("sigquite", "sigquit")]
+        {
+            let complaint = format!("'{key}' is not known and has no effect: did you mean '{near}'?");
+            assert_eq!(parse(&format!("{key}=1")).1, [complaint]);
+        }
+        assert!(parse("colour=1").1[0].ends_with(
+            "there are asyncpreempt, schedtrace, scheddetail, deadlock, \
+            sigquit, listen, interpose, owntls"
+        ));
+    }
+
+    #[test]
+    fn all_keys_are_known() {
+        for key in KEYS {
+            let complaints = parse(&format!("{key}=nonsense")).1;
+            assert!(complaints.iter().all(|complaint| !complaint.contains("not known")), "{complaints:?}");
+        }
     }
 }
