@@ -30,7 +30,14 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("webserver_mixed", "40 light answers"),
     ("tracing_spans", "the trace has 10 requests and 10 queries"),
     ("profiling", "mutex profile: "),
+    ("tight_loop", "200 sleeps of 1 ms were late by"),
+    ("blocking_calls", "64 blocking calls of 100 ms on 2 procs took"),
+    ("custom_policy", "shortest_first:slice=2ms: an answer takes"),
+    ("tracing", "it said: the sum is 19900"),
 ];
+
+/// Programs in the folder that other crates build and test.
+const OF_OTHER_CRATES: &[&str] = &["blocking_crates"];
 
 fn program(name: &str) -> Option<PathBuf> {
     let here = std::env::current_exe().expect("this binary");
@@ -51,4 +58,19 @@ fn examples_run_and_say_what_they_should() {
         ended.assert_success();
         assert!(ended.stdout.contains(part), "{name} does not say '{part}': {ended:#?}");
     }
+}
+
+#[test]
+fn every_program_in_the_folder_is_tested() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files =
+        std::fs::read_dir(&folder).expect("the folder of the examples").map(|file| file.unwrap().path());
+    let mut names: Vec<String> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .filter(|name| !OF_OTHER_CRATES.contains(&name.as_str()))
+        .collect();
+    let mut tested: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+    (names.sort(), tested.sort());
+    assert_eq!(names, tested);
 }
