@@ -64,6 +64,7 @@ pub use crate::metrics::InterposedMetrics;
 pub use crate::metrics::InterruptionMetrics;
 pub use crate::metrics::Metrics;
 pub use crate::metrics::ProcMetrics;
+pub use crate::metrics::metrics;
 #[cfg(feature = "prometheus")]
 pub use crate::metrics::prometheus::MetricsCollector;
 pub use crate::metrics::table::{Metric, MetricValue};

@@ -9,10 +9,11 @@ use crate::runtime::Runtime;
 use crate::sched::interpose::{self, Totals};
 use crate::sched::run::p::P;
 use crate::sched::shared::Shared;
+use crate::sched::start::with_current;
 use crate::sched::threads::preempt::Outcome;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A snapshot of what a runtime did, by [`Runtime::metrics`](crate::Runtime::metrics).
+/// A snapshot of what a runtime did, by [`metrics`](crate::metrics()) or [`Runtime::metrics`](crate::Runtime::metrics).
 ///
 /// The counters are exact. The histograms are estimated: about one switch a millisecond on each P is timed, and counts
 /// for those before it; see [`Histogram`].
@@ -154,6 +155,19 @@ impl Runtime {
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.shared())
     }
+}
+
+/// Returns counts of what the scheduler of this runtime did so far: [`Runtime::metrics`](crate::Runtime::metrics)
+/// without a handle, as under `#[mungo::main]`.
+///
+/// "This runtime" is the calling goroutine's, on a plain thread the default one.
+///
+/// ```
+/// let metrics = mungo::go(mungo::metrics).join().unwrap();
+/// assert!(metrics.goroutines >= 1 && metrics.procs >= 1);
+/// ```
+pub fn metrics() -> Metrics {
+    with_current(Metrics::of)
 }
 
 impl Metrics {
