@@ -40,6 +40,27 @@ fn the_first_error_cancels_the_others_and_is_returned() {
     assert_eq!(group.context().cause().unwrap().to_string(), "a goroutine of the group failed");
 }
 
+/// The context that a caller took before it set the limit is the group's own, not its parent.
+#[test]
+fn a_limit_leaves_the_context_and_its_clones_as_they_are() {
+    let group = Group::<(), &str>::new();
+    let (ctx, same) = (group.context().clone(), group.clone());
+    let group = group.limit(2);
+    group.go(|_| Err("no"));
+    assert_eq!(group.wait(), Err("no"));
+    assert_eq!(ctx.cause().unwrap().to_string(), "a goroutine of the group failed");
+    assert!(same.context().is_done());
+
+    let group = Group::<(), &str>::new();
+    let same = group.clone();
+    let _limited = group.limit(1);
+    let (done, end) = mungo::chan::bounded::<()>(0);
+    same.go(move |_| Ok(_ = end.recv()));
+    assert!(same.try_go(|_| Ok(())).is_err(), "the limit holds for clones too");
+    drop(done);
+    same.wait().unwrap();
+}
+
 #[test]
 fn the_parent_cancels_the_group_and_not_the_other_way_round() {
     let (ctx, cancel) = Context::background().with_cancel();

@@ -37,6 +37,21 @@ fn a_bucket_holds_no_more_than_its_burst() {
 }
 
 #[test]
+fn several_tokens_at_once() {
+    let limiter = RateLimiter::every(Duration::from_secs(3600), 5);
+    assert!(!limiter.try_acquire_many(6), "more than the bucket holds");
+    assert!(limiter.try_acquire_many(0));
+    assert!(limiter.try_acquire_many(4) && !limiter.try_acquire_many(2) && limiter.try_acquire());
+    let (ctx, _cancel) = Context::background().with_timeout(PATIENCE);
+    assert_eq!(limiter.wait_many_with(&ctx, u32::MAX), Err(ContextError::DeadlineExceeded));
+    assert!(limiter.reserve(1).delay() <= Duration::from_secs(3600), "none was taken");
+    let start = Instant::now();
+    let limiter = RateLimiter::new(1000.0, 1);
+    limiter.wait_many(6);
+    assert!(start.elapsed() >= Duration::from_millis(5), "one at once, then one a millisecond");
+}
+
+#[test]
 fn reservations_add_up_and_can_be_given_back() {
     let limiter = RateLimiter::every(Duration::from_secs(100), 1);
     limiter.wait();

@@ -7,7 +7,7 @@ use crate::spawn::go;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A group of goroutines that work on parts of one thing: Go's `errgroup.Group`, with results.
 ///
@@ -45,8 +45,8 @@ struct Inner<T, E> {
     ctx: Context,
     cancel: CancelCause,
     running: WaitGroup,
-    /// The places for goroutines; `None`: as many as come.
-    places: Option<Arc<Semaphore>>,
+    /// The places for goroutines, set once by `limit`; empty: as many as come.
+    places: OnceLock<Arc<Semaphore>>,
     state: Mutex<State<T, E>>,
 }
 
@@ -88,12 +88,9 @@ impl<T, E> Group<T, E> {
     /// ```
     #[must_use]
     pub fn with_context(ctx: &Context) -> Group<T, E> {
-        Group::make(ctx, None)
-    }
-
-    fn make(ctx: &Context, places: Option<Arc<Semaphore>>) -> Group<T, E> {
         let (ctx, cancel) = ctx.with_cancel_cause();
         let state = Mutex::new(State { results: Vec::new(), failure: None });
+        let places = OnceLock::new();
         Group { inner: Arc::new(Inner { ctx, cancel, running: WaitGroup::new(), places, state }) }
     }
 
@@ -117,12 +114,14 @@ impl<T, E> Group<T, E> {
     /// ```
     ///
     /// # Panics
-    /// If `n` is 0, or the group has goroutines.
+    /// If `n` is 0, or the group has goroutines, or a limit already.
     #[must_use]
     pub fn limit(self, n: usize) -> Group<T, E> {
         assert!(n > 0, "Group: a limit of 0 lets nothing run");
         assert!(self.inner.state.lock().results.is_empty(), "Group: a limit after the first goroutine");
-        Group::make(&self.inner.ctx, Some(Arc::new(Semaphore::new(n))))
+        let limited = self.inner.places.set(Arc::new(Semaphore::new(n)));
+        assert!(limited.is_ok(), "Group: a second limit");
+        self
     }
 
     /// Returns the group's context: done at the first error or panic, and when [`wait`](Self::wait) returns.
@@ -155,7 +154,7 @@ impl<T, E> Group<T, E> {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let place = self.inner.places.clone().map(|places| places.acquire_owned(1));
+        let place = self.inner.places.get().map(|places| places.clone().acquire_owned(1));
         let member = self.member(place);
         drop(go(move || member.run(f)));
     }
@@ -183,7 +182,7 @@ impl<T, E> Group<T, E> {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let place = match &self.inner.places {
+        let place = match self.inner.places.get() {
             None => None,
             Some(places) => match places.clone().try_acquire_owned(1) {
                 None => return Err(f),
@@ -220,7 +219,7 @@ impl<T, E> Group<T, E> {
         T: Send + 'scope,
         E: Send + 'scope,
     {
-        let place = self.inner.places.clone().map(|places| places.acquire_owned(1));
+        let place = self.inner.places.get().map(|places| places.clone().acquire_owned(1));
         let member = self.member(place);
         drop(scope.spawn(move || member.run(f)));
     }

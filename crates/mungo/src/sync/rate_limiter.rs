@@ -25,7 +25,7 @@ const PARTS: u128 = 1 << 20;
 /// assert!(start.elapsed() >= Duration::from_millis(10)); // 5 at once, then one a millisecond
 /// ```
 ///
-/// With a context: [`wait_with`](Self::wait_with).
+/// With a context: [`wait_with`](Self::wait_with). Several tokens at once: [`wait_many`](Self::wait_many).
 pub struct RateLimiter {
     /// Time that one token takes, in parts.
     per_token: u128,
@@ -102,7 +102,18 @@ impl RateLimiter {
     /// (0..10).for_each(|_| limiter.wait());
     /// ```
     pub fn wait(&self) {
-        self.reserve(1).wait();
+        self.wait_many(1);
+    }
+
+    /// Takes `n` tokens, and waits for them: Go's `WaitN`. `n` may be more than the burst; it then takes the longer.
+    ///
+    /// ```
+    /// let bytes = mungo::sync::RateLimiter::new(1e9, 1500); // a gigabyte a second, a packet at once
+    /// bytes.wait_many(1500);
+    /// bytes.wait_many(9000);
+    /// ```
+    pub fn wait_many(&self, n: u32) {
+        self.reserve(n).wait();
     }
 
     /// Takes a token, unless the context is done first. If its deadline is before the token's time, this fails at once
@@ -122,10 +133,33 @@ impl RateLimiter {
     /// # Errors
     /// Returns why the context is done, or would be.
     pub fn wait_with(&self, ctx: &Context) -> Result<(), ContextError> {
+        self.wait_many_with(ctx, 1)
+    }
+
+    /// Takes `n` tokens, unless the context is done first: as [`wait_with`](Self::wait_with) and
+    /// [`wait_many`](Self::wait_many).
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use std::time::Duration;
+    ///
+    /// let limiter = mungo::sync::RateLimiter::new(1.0, 10);
+    /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_secs(5));
+    /// assert!(limiter.wait_many_with(&ctx, 100).is_err()); // they take 90 s
+    /// assert!(limiter.wait_many_with(&ctx, 10).is_ok());
+    /// ```
+    ///
+    /// # Errors
+    /// Returns why the context is done, or would be. No token is taken then.
+    pub fn wait_many_with(&self, ctx: &Context, n: u32) -> Result<(), ContextError> {
         ctx.check()?;
-        let reservation = self.reserve(1);
+        let reservation = self.reserve(n);
         let delay = reservation.delay();
-        let late = ctx.deadline().is_some_and(|deadline| deadline < Instant::now() + delay);
+        let late = match (ctx.deadline(), Instant::now().checked_add(delay)) {
+            (Some(deadline), Some(there)) => deadline < there,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
         let waited = if late { Err(ContextError::DeadlineExceeded) } else { ctx.sleep(delay) };
         if waited.is_err() {
             reservation.cancel();
@@ -141,9 +175,21 @@ impl RateLimiter {
     /// assert!(!limiter.try_acquire());
     /// ```
     pub fn try_acquire(&self) -> bool {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `n` tokens if all of them are there now: Go's `AllowN`.
+    ///
+    /// ```
+    /// let limiter = mungo::sync::RateLimiter::new(0.001, 5);
+    /// assert!(limiter.try_acquire_many(3));
+    /// assert!(!limiter.try_acquire_many(3)); // two are left
+    /// assert!(limiter.try_acquire_many(2));
+    /// ```
+    pub fn try_acquire_many(&self, n: u32) -> bool {
         let now = u128::from(clock::now_ns()) * PARTS;
         let mut full_at = self.full_at.lock();
-        let after = (*full_at).max(now).saturating_add(self.per_token);
+        let after = (*full_at).max(now).saturating_add(self.per_token * u128::from(n));
         let is_there = after <= now + self.whole;
         if is_there {
             *full_at = after;
