@@ -4,7 +4,7 @@ mod common;
 
 use common::{PATIENCE, go_named, runtime, wait_until, wait_until_parked};
 use mungo::context::{Context, ContextError, after_func};
-use mungo::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
+use mungo::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use mungo::sync::{Mutex, Semaphore, WaitGroup};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -42,6 +42,72 @@ fn a_plain_thread_waits_too() {
     assert_eq!(ctx.acquire(&semaphore).unwrap_err(), ContextError::DeadlineExceeded);
     let (other, _cancel) = Context::background().with_timeout(Duration::from_millis(20));
     assert_eq!(other.acquire(&semaphore).unwrap_err(), ContextError::DeadlineExceeded);
+}
+
+#[test]
+fn many_permits() {
+    let semaphore = Arc::new(Semaphore::new(3));
+    let (ctx, cancel) = Context::background().with_cancel();
+    let two = ctx.acquire_many(&semaphore, 2).unwrap();
+    assert_eq!(two.count(), 2);
+    let waiting = {
+        let (ctx, semaphore) = (ctx.clone(), semaphore.clone());
+        go_named("wants two", move || ctx.acquire_many(&semaphore, 2).map(|_| ()))
+    };
+    wait_until_parked("wants two");
+    cancel.cancel();
+    assert_eq!(waiting.join().unwrap(), Err(ContextError::Canceled));
+    drop(two);
+    assert_eq!(semaphore.available_permits(), 3);
+}
+
+/// A listener that accepts nothing is full after some connections; a further one waits until the context is done, or
+/// until there is room.
+#[test]
+fn a_unix_connection_to_a_listener_that_is_full() {
+    let path = std::env::temp_dir().join(format!("mungo-context-{}", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    // SAFETY: no memory involved.
+    assert_eq!(unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 1) }, 0);
+    let mut streams = Vec::new();
+    let error = loop {
+        let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(20));
+        match UnixStream::connect_context(&ctx, &path) {
+            Ok(stream) => streams.push(stream),
+            Err(e) => break e,
+        }
+    };
+    assert!(!streams.is_empty() && streams.len() < 10, "{}", streams.len());
+    assert_eq!(why(&error), Some(ContextError::DeadlineExceeded));
+    let (ctx, _cancel) = Context::background().with_timeout(PATIENCE);
+    let late = {
+        let path = path.clone();
+        go_named("connects", move || UnixStream::connect_context(&ctx, &path))
+    };
+    wait_until_parked("connects");
+    drop(listener.accept().unwrap());
+    late.join().unwrap().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let missing = UnixStream::connect_context(&Context::background(), &path).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let long = "x".repeat(200);
+    let refused = UnixStream::connect_context(&Context::background(), long).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_unix_datagram() {
+    let (a, b) = UnixDatagram::pair().unwrap();
+    let (ctx, cancel) = Context::background().with_cancel();
+    a.with_context(&ctx).send(b"one").unwrap();
+    assert_eq!(b.with_context(&ctx).recv(&mut [0; 8]).unwrap(), 3);
+    let waiting = go_named("receives", move || (b.with_context(&ctx).recv_from(&mut [0; 8]).unwrap_err(), b));
+    wait_until_parked("receives");
+    cancel.cancel();
+    let (error, b) = waiting.join().unwrap();
+    assert_eq!(why(&error), Some(ContextError::Canceled));
+    a.send(b"two").unwrap();
+    assert_eq!(b.recv(&mut [0; 8]).unwrap(), 3, "the socket is usable");
 }
 
 #[test]

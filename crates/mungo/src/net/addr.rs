@@ -2,17 +2,28 @@
 
 use super::lookup::resolve;
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::{MaybeUninit, offset_of, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
 
 /// Tries each address until one works, as std does.
 pub(super) fn for_each_addr<T>(
     addr: impl ToSocketAddrs,
+    f: impl FnMut(&SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    first_of(resolve(addr)?, f)
+}
+
+/// As [`for_each_addr`], for addresses that are known.
+pub(super) fn first_of<T>(
+    addrs: Vec<SocketAddr>,
     mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut last = None;
-    for addr in resolve(addr)? {
+    for addr in addrs {
         match f(&addr) {
             Ok(done) => return Ok(done),
             Err(e) => last = Some(e),
@@ -48,6 +59,31 @@ pub(super) fn connect(fd: BorrowedFd<'_>, addr: &SocketAddr) -> io::Result<()> {
     let (addr, len) = Raw::new(addr);
     // SAFETY: the address outlives the call.
     match unsafe { libc::connect(fd.as_raw_fd(), (&raw const addr).cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes a Unix stream socket.
+pub(super) fn unix_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory involved.
+    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+}
+
+/// Connects to the socket at `path`. `WouldBlock`: its listener has too many waiting connections.
+pub(super) fn connect_unix(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    UnixAddr::from_pathname(path)?; // refuses a path that is too long or has a zero in it
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: plain numbers, for which zeros will do.
+    let mut addr: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    addr.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in addr.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    let len = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1; // with the zero at the end
+    // SAFETY: the address outlives the call, and has `len` bytes: the path was looked at above.
+    match unsafe { libc::connect(fd.as_raw_fd(), (&raw const addr).cast(), len as libc::socklen_t) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -80,6 +80,17 @@ pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> 
     }
 }
 
+/// As [`resolve`], and hears the context while it waits for its turn. The call of the C library itself borrows `addr`,
+/// so that it cannot be left behind.
+pub(super) fn resolve_with<A: ToSocketAddrs>(ctx: &Context, addr: A) -> io::Result<Vec<SocketAddr>> {
+    ctx.check()?;
+    let _permit = match is_an_address(type_name::<A>()) {
+        true => return addr.to_socket_addrs().map(Iterator::collect),
+        false => ctx.acquire(&LOOKUPS)?,
+    };
+    crate::sched::threads::blocking::blocking(|| addr.to_socket_addrs().map(Iterator::collect))
+}
+
 fn look_up(addr: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     let _permit = LOOKUPS.acquire();
     crate::sched::threads::blocking::blocking(|| addr.to_socket_addrs().map(Iterator::collect))
@@ -97,6 +108,7 @@ fn is_an_address(type_name: &str) -> bool {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     #[test]
     fn addresses_are_told_from_names() {
@@ -126,5 +138,30 @@ mod tests {
         let waiting = go(move || lookup_context(&ctx, "localhost", 80));
         cancel.cancel();
         assert!(waiting.join().unwrap().is_err());
+        let (ctx, _cancel) = Context::background().with_timeout(std::time::Duration::from_millis(5));
+        assert!(resolve_with(&ctx, "localhost:80").is_err());
+    }
+
+    /// However many ask, few threads wait for the C library.
+    #[test]
+    fn few_look_ups_go_on_at_a_time() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+
+        /// A name whose look-up takes a while.
+        struct Slow;
+        impl ToSocketAddrs for Slow {
+            type Iter = std::vec::IntoIter<SocketAddr>;
+            fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
+                MOST.fetch_max(RUNNING.fetch_add(1, Relaxed) + 1, Relaxed);
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                RUNNING.fetch_sub(1, Relaxed);
+                Ok(Vec::new().into_iter())
+            }
+        }
+        let all: Vec<_> = (0..200).map(|_| go(|| resolve(Slow))).collect();
+        all.into_iter().for_each(|one| assert_eq!(one.join().unwrap().unwrap(), []));
+        let most = MOST.load(Relaxed);
+        assert!((2..=AT_A_TIME).contains(&most), "{most} at a time");
     }
 }

@@ -1,17 +1,20 @@
 //! Sockets whose operations end when a context is done.
 
-use super::addr::for_each_addr;
+use super::addr::{connect_unix, first_of, unix_socket};
 use super::backoff::Backoff;
 use super::descriptor::{Descriptor, Side};
+use super::lookup::resolve_with;
 use super::tcp_listener::accept_one;
 use super::tcp_stream::finish_connect;
-use super::{Pollable, SocketAddr, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use super::{Pollable, SocketAddr, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use crate::context::Context;
 use crate::reason::WaitReason;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
 
 /// A socket whose operations end when a context is done: the result of `with_context` of the types of this module.
 ///
@@ -82,7 +85,7 @@ macro_rules! with_context {
     )*};
 }
 
-with_context!(TcpStream, UnixStream, TcpListener, UnixListener, UdpSocket);
+with_context!(TcpStream, UnixStream, TcpListener, UnixListener, UdpSocket, UnixDatagram);
 
 macro_rules! streams {
     ($($Type:ident),*) => {$(
@@ -258,11 +261,67 @@ impl WithContext<'_, UdpSocket> {
     }
 }
 
+impl WithContext<'_, UnixDatagram> {
+    /// Receives a packet and the address of its sender, as [`UnixDatagram::recv_from`].
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, std::os::unix::net::SocketAddr)> {
+        let inner = &self.socket.inner;
+        inner.run_with(self.ctx, Side::Read, WaitReason::NetRead, |io| io.recv_from(buf))
+    }
+
+    /// Receives a packet, as [`UnixDatagram::recv`].
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.socket.inner.run_with(self.ctx, Side::Read, WaitReason::NetRead, |io| io.recv(buf))
+    }
+
+    /// Sends a packet to the peer that it is connected to, as [`UnixDatagram::send`].
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.socket.inner.run_with(self.ctx, Side::Write, WaitReason::NetWrite, |io| io.send(buf))
+    }
+}
+
+impl UnixStream {
+    /// Connects to the socket at `path`, unless the context is done first. While the listener has too many waiting
+    /// connections, the goroutine tries again, after a pause of at most 10 ms.
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::{UnixListener, UnixStream};
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-connect-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// assert!(UnixStream::connect_context(&ctx, &path).is_ok());
+    /// cancel.cancel();
+    /// assert!(UnixStream::connect_context(&ctx, &path).is_err());
+    /// std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    /// Fails as [`connect`](UnixStream::connect), or with the reason why the context is done.
+    pub fn connect_context(ctx: &Context, path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        const LONGEST: Duration = Duration::from_millis(10);
+        let (socket, path) = (unix_socket()?, path.as_ref());
+        let mut pause = Duration::from_micros(50);
+        loop {
+            ctx.check()?;
+            match connect_unix(socket.as_fd(), path) {
+                // WHY NOT wait for the socket: the kernel gives no sign when the listener has room again.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ctx.sleep(pause)?,
+                done => return done.map(|()| UnixStream::from(socket)),
+            }
+            pause = (2 * pause).min(LONGEST);
+        }
+    }
+}
+
 impl TcpStream {
     /// Connects to the first address that answers, unless the context is done first. A connection that was begun is
     /// given up then, and its socket closed.
     ///
-    /// While a name is looked up, the context is not heard; [`lookup_context`](super::lookup_context) hears it.
+    /// A name waits for its turn to be looked up, and the context ends that wait; while the C library asks the name
+    /// servers, the context is not heard. For names whose look-up may hang, call
+    /// [`lookup_context`](super::lookup_context) first, which hears it, and connect to what it returns.
     ///
     /// ```
     /// use mungo::context::Context;
@@ -279,8 +338,7 @@ impl TcpStream {
     /// # Errors
     /// Fails as [`connect`](TcpStream::connect), or with the reason why the context is done.
     pub fn connect_context(ctx: &Context, addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
-        ctx.check()?;
-        for_each_addr(addr, |addr| {
+        first_of(resolve_with(ctx, addr)?, |addr| {
             ctx.check()?;
             TcpStream::connect_by(addr, |stream| {
                 let inner = &stream.inner;

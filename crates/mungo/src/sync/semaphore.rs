@@ -236,10 +236,15 @@ impl Semaphore {
         self.try_take(n) || self.take_slow(n, deadline_ns, &|node| node.wait(WaitReason::Semaphore))
     }
 
-    /// Takes a permit, unless `wait` ends the wait with `false`.
-    pub(crate) fn acquire_by(&self, deadline_ns: u64, wait: &dyn Fn(&Node) -> bool) -> Option<Permit<'_>> {
-        let taken = self.try_take(1) || self.take_slow(1, deadline_ns, wait);
-        taken.then(|| Permit { semaphore: self, n: 1 })
+    /// Takes `n` permits, unless `wait` ends the wait with `false`.
+    pub(crate) fn acquire_by(
+        &self,
+        n: usize,
+        deadline_ns: u64,
+        wait: &dyn Fn(&Node) -> bool,
+    ) -> Option<Permit<'_>> {
+        let taken = self.try_take(n) || self.take_slow(n, deadline_ns, wait);
+        taken.then(|| Permit { semaphore: self, n })
     }
 
     #[cold]

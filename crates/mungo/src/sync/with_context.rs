@@ -77,7 +77,28 @@ impl Context {
     /// # Errors
     /// Returns why the context is done. The turn of the waiters behind is not lost.
     pub fn acquire<'a>(&self, semaphore: &'a Semaphore) -> Result<Permit<'a>, ContextError> {
-        self.wait_by(WaitReason::Semaphore, |wait| semaphore.acquire_by(UNTIL_CLAIMED, wait))
+        self.acquire_many(semaphore, 1)
+    }
+
+    /// Takes `n` permits of a semaphore at once, unless the context is done first.
+    ///
+    /// ```
+    /// use mungo::context::{Context, ContextError};
+    /// use mungo::sync::Semaphore;
+    /// use std::time::Duration;
+    ///
+    /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(2));
+    /// let megabytes = Semaphore::new(100);
+    /// let most = ctx.acquire_many(&megabytes, 80)?;
+    /// assert_eq!(ctx.acquire_many(&megabytes, 30).unwrap_err(), ContextError::DeadlineExceeded);
+    /// # drop(most);
+    /// # Ok::<(), ContextError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns why the context is done. The turn of the waiters behind is not lost.
+    pub fn acquire_many<'a>(&self, semaphore: &'a Semaphore, n: usize) -> Result<Permit<'a>, ContextError> {
+        self.wait_by(WaitReason::Semaphore, |wait| semaphore.acquire_by(n, UNTIL_CLAIMED, wait))
     }
 
     /// As [`acquire`](Self::acquire), and keeps the semaphore alive: for a permit that goes to another goroutine.
