@@ -25,18 +25,8 @@
 //! cancel.cancel();
 //! assert_eq!(running.join().unwrap(), 55);
 //! ```
-//!
-//! # How it is built
-//!
-//! - No goroutine stands behind a context: a cancelled node cancels its children, a deadline is an entry in a P's heap
-//!   of timers.
-//! - A child holds its parent, the parent knows its children weakly, and a child that is cancelled or dropped leaves
-//!   its parent's list. So nothing is left of a context without handles, whether or not it was cancelled.
-//! - [`done`](Context::done) is a channel on which nothing is sent; it is closed. It is made at the first call.
-//! - Cancelling and dropping walk the tree in a loop, not by recursion: it may be deep, and stacks are small.
-//!
-//! Rejected: cancelling when the [`Cancel`] is dropped, since `let (ctx, _) = …` would cancel at once; there is
-//! [`Cancel::on_drop`] for that.
+
+// How it is built, its invariants and what was rejected: context/README.md.
 
 mod after_func;
 pub(crate) mod hook;
@@ -120,6 +110,7 @@ pub type Cause = Arc<dyn Error + Send + Sync>;
 /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(5));
 /// assert!(ctx.sleep(Duration::from_secs(3600)).is_err()); // after 5 ms
 /// ```
+#[doc(alias("cancel", "shutdown", "CancellationToken"))]
 #[derive(Clone)]
 pub struct Context {
     node: Arc<Node>,
@@ -191,6 +182,7 @@ impl Context {
     /// # cancel.cancel();
     /// ```
     #[must_use]
+    #[doc(alias("abort", "CancellationToken"))]
     pub fn with_cancel(&self) -> (Context, Cancel) {
         let node = Node::child(&self.node, None);
         let cancel = Cancel { node: Arc::downgrade(&node) };
@@ -228,6 +220,7 @@ impl Context {
     /// # Panics
     /// On a plain thread, if the default runtime cannot be started.
     #[must_use]
+    #[doc(alias("time limit", "deadline"))]
     pub fn with_timeout(&self, timeout: Duration) -> (Context, Cancel) {
         match Instant::now().checked_add(timeout) {
             Some(deadline) => self.with_deadline(deadline),

@@ -50,51 +50,8 @@
 //! in the same lines as goroutines and threads. A receive future may be dropped at any time: a value that it was given
 //! goes to the next receiver that waits, or to the front of the channel, past its capacity if need be. Other receivers
 //! may have got later values meanwhile, or have seen the channel disconnected; a lone receiver sees the order kept.
-//!
-//! # How it works
-//!
-//! As Go's `hchan`: a buffer, a lock, and a queue of waiters on each side, as nodes on their own frames. A sender that
-//! finds a receiver waiting writes into the receiver's frame; a receiver that finds a sender waiting takes from there,
-//! and if there is a buffer takes from the buffer and moves the sender's value into it. So a value is copied once or
-//! twice, and the waiter has nothing left to do when it runs. The lock is held for tens of nanoseconds, never across a
-//! switch, and no code of a value's type runs under it.
-//!
-//! One claim decides every race: a waiting operation is ended by the thread that takes its claim, be it a partner on
-//! one of many channels or the clock (`sched::claim`). A plain send or receive without a time-out is known to one
-//! queue only; its lock is claim enough.
-//!
-//! `select!` first looks at two bits that each channel publishes when its lock is released ("a send would not block",
-//! "a receive would not block"), without any lock, and tries one of the ready cases. Only if there is none it locks
-//! all its channels, in the order of their addresses, and gets in line everywhere (`select/engine.rs`).
-//!
-//! The value of a `send` arm is made after the arm was chosen, as in crossbeam-channel and unlike Go, so that a value
-//! which was not sent is not lost. Between the choice and the value the sender holds a *reservation*: a place in the
-//! buffer, or, without one, the receiver itself, which waits for no other sender any more. It can be given back.
-//!
-//! A task's node lies in its future, which may be dropped at any time. So everything happens to it under the lock, and
-//! it cannot be a partner in the sense above: if it waits for the value of a selected sender, it does so in a queue of
-//! its own, *engaged*, and the sender has the promise of a place (`task_wait.rs`).
-//!
-//! # Invariants
-//!
-//! - `len + reserved <= capacity`, but for what was promised to tasks or came back from them. A sender waits only if
-//!   they are not below, and no receiver waits (but for the nodes of one and the same select). A receiver waits only
-//!   if `len` is 0.
-//! - An operation in a queue can be ended at any moment, so between getting in line and parking a goroutine stays in
-//!   the runtime.
-//! - Wakers wake after they have released the lock. Lock order: a channel's lock is taken with none held but other
-//!   channels' of a lower address; a timer fires without any channel's lock, by the claim alone.
-//! - Watchers ([`Select::ready`]) are in a queue only while the channel is not ready for them.
-//!
-//! # Rejected
-//!
-//! - *A lock-free ring*, as in crossbeam-channel: it saves the lock for values that are in the buffer, but waiters
-//!   need a lock in any case, hand-over needs the two to agree, and a receiver that finds a place taken but not yet
-//!   filled must spin.
-//! - *An unbounded ring that doubles*: copies all values under the lock at a time. There is a list of blocks instead.
-//! - *Timer goroutines or heap entries* for `after` and `tick`: whether a value is there follows from the clock.
-//! - *Enqueueing a select channel by channel* without holding all locks: see `select/engine.rs`.
-//! - *Making the values of `send` arms beforehand*, as Go does: see above.
+
+// How it is built, its invariants and what was rejected: README.md in this folder.
 
 mod buffer;
 mod channel;

@@ -23,12 +23,8 @@
 //! * [`Command::context`] kills the child when the context is done; [`Command::stop_with`] asks it to end first.
 //! * [`Child`]'s pipes are [`Pollable`]s, so that reads and writes wait without a thread, with deadlines and contexts.
 //! * Settings that are not here (user, process group, `pre_exec`) are set by [`Command::as_std_mut`].
-//!
-//! # How it is built
-//!
-//! The poller watches a pidfd, which becomes readable at the child's end. Where there is none, because the kernel is
-//! older than 5.3 or the process has no descriptor left, a wait looks every few milliseconds. The child is reaped under
-//! a lock, under which signals are sent too: a signal never meets another process that got the same number.
+
+// How it is built, its invariants and what was rejected: README.md in this folder.
 
 mod child;
 mod command;

@@ -54,6 +54,7 @@ static LISTENERS: Mutex<Listeners> = Mutex::new(Listeners { all: Vec::new(), nex
 /// # Panics
 /// At the first call, if there is no descriptor left, or the default runtime cannot be started.
 #[must_use = "nothing listens once the receiver is dropped"]
+#[doc(alias("ctrl_c", "interrupt", "sigint", "sigterm"))]
 pub fn notify(signals: &[Signal]) -> Receiver<Signal> {
     let (tx, rx) = bounded(ROOM);
     add(signals, To::Channel(tx));

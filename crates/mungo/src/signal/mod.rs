@@ -28,14 +28,8 @@
 //!    altogether while a listener's channel has room (for 64).
 //! 5. [`Signal::QUIT`] does not write its [dump](crate::debug) while anybody listens for it.
 //! 6. From the first listener on, the process does not look for deadlocks: a signal may come.
-//!
-//! # How it works
-//!
-//! The handler sets a bit and writes to an eventfd, nothing more. A goroutine of the default runtime waits for the
-//! eventfd and passes the signals on; so they arrive even if all processors of the program's own runtime are busy.
-//!
-//! Rejected: `signalfd` needs the signals blocked on all threads, those of libraries included, and programs that are
-//! started inherit the mask.
+
+// How it is built, its invariants and what was rejected: README.md in this folder.
 
 mod handler;
 mod listeners;
@@ -88,6 +82,7 @@ impl Context {
     ///
     /// # Panics
     /// As [`notify`].
+    #[doc(alias("ctrl_c", "shutdown", "NotifyContext"))]
     #[must_use]
     pub fn with_signals(&self, signals: &[Signal]) -> (Context, Cancel) {
         let (ctx, cause) = self.with_cancel_cause();

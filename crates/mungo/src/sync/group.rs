@@ -37,6 +37,7 @@ use std::sync::{Arc, OnceLock};
 /// ```
 ///
 /// With a [`scope`](crate::scope()) the goroutines may borrow: see [`go_scoped`](Self::go_scoped).
+#[doc(alias("errgroup", "JoinSet", "TaskTracker", "wait for several"))]
 pub struct Group<T, E> {
     inner: Arc<Inner<T, E>>,
 }
@@ -115,6 +116,7 @@ impl<T, E> Group<T, E> {
     ///
     /// # Panics
     /// If `n` is 0, or the group has goroutines, or a limit already.
+    #[doc(alias("concurrency"))]
     #[must_use]
     pub fn limit(self, n: usize) -> Group<T, E> {
         assert!(n > 0, "Group: a limit of 0 lets nothing run");

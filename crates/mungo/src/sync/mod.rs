@@ -18,23 +18,8 @@
 //! wg.wait();
 //! assert_eq!(*total.lock(), 4950);
 //! ```
-//!
-//! # How it is built
-//!
-//! Each primitive is one word of state with a fast path of one atomic instruction, and a FIFO queue behind a small
-//! lock. The nodes of the queue lie on the frames of the waiters (`queue.rs`), so that waiting allocates nothing and a
-//! primitive can be made in a constant.
-//!
-//! - The word and the queue change together under the queue's lock wherever one says something about the other.
-//! - Exactly one thread wakes each waiter: the one that popped its node. Where the clock may end a wait too, both go
-//!   for a claim.
-//! - No waiter is woken, and no user code runs, under a queue's lock. Queue locks do not nest.
-//! - A goroutine that holds such a lock is inside the runtime and not preempted (`sched/run/lock.rs`).
-//! - A guard of a lock does not leave its goroutine, so that a [`Mutex`] has a holder whose priority can be raised.
-//!
-//! Rejected: a global table of queues by address (parking_lot, Go's semaphores), which saves 28 bytes a lock and
-//! costs a hash and strangers' contention; futexes, because a goroutine must not block its thread; strict hand-over
-//! for the mutex, because then each lock waits for a goroutine to be scheduled.
+
+// How it is built, its invariants and what was rejected: README.md in this folder.
 
 mod barrier;
 mod condvar;

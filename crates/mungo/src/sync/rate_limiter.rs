@@ -26,6 +26,7 @@ const PARTS: u128 = 1 << 20;
 /// ```
 ///
 /// With a context: [`wait_with`](Self::wait_with). Several tokens at once: [`wait_many`](Self::wait_many).
+#[doc(alias("throttle", "token bucket"))]
 pub struct RateLimiter {
     /// Time that one token takes, in parts.
     per_token: u128,

@@ -39,6 +39,7 @@ const ONE: usize = 2;
 /// });
 /// assert_eq!(CONNECTIONS.available_permits(), 2);
 /// ```
+#[doc(alias("limit", "concurrency", "throttle"))]
 pub struct Semaphore {
     /// `PARKED` and the permits, which change under the queue's lock while `PARKED` is set.
     state: AtomicUsize,

@@ -35,6 +35,7 @@ use std::sync::Arc;
 /// });
 /// assert!(calls.into_inner() < 100);
 /// ```
+#[doc(alias("deduplicate", "coalesce"))]
 pub struct SingleFlight<K, V> {
     calls: Mutex<HashMap<K, Arc<Call<V>>>>,
 }

@@ -150,6 +150,7 @@ impl WaitGroup {
     /// # Panics
     /// As [`go`](crate::go()).
     #[track_caller]
+    #[doc(alias("spawn"))]
     pub fn go<F, T>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
