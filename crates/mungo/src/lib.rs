@@ -73,6 +73,7 @@ pub use crate::policy::{
 };
 pub use crate::reason::WaitReason;
 pub use crate::runtime::{Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
+#[doc(alias("spawn_blocking", "block_in_place"))]
 pub use crate::sched::threads::blocking::blocking;
 pub use crate::scope::{Scope, ScopedJoinHandle, scope};
 pub use crate::spawn::{Builder, JoinHandle, go, spawn};

@@ -28,6 +28,7 @@ use std::time::Duration;
 /// # Panics
 /// If there is no memory for its stack, or the default runtime cannot be started; [`Builder::spawn`] returns these
 /// errors.
+#[doc(alias("task", "goroutine"))]
 #[track_caller]
 #[inline]
 pub fn go<F, T>(f: F) -> JoinHandle<T>
@@ -189,6 +190,7 @@ impl Builder {
     }
 
     /// Sets its name, for dumps, panics, traces and, if its thread-locals are its own, [`std::thread::current`].
+    #[doc(alias("name a goroutine"))]
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
         self

@@ -113,6 +113,7 @@ impl fmt::Display for Leaked {
 /// println!("{}", leaks[0]);
 /// assert_eq!(leaks[0].channels[0].senders, 1);
 /// ```
+#[doc(alias("goleak"))]
 pub fn leaked(since: Duration) -> Vec<Leaked> {
     let marker = 0u8;
     let below = &raw const marker as usize;

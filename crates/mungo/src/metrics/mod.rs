@@ -166,6 +166,7 @@ impl Runtime {
 /// let metrics = mungo::go(mungo::metrics).join().unwrap();
 /// assert!(metrics.goroutines >= 1 && metrics.procs >= 1);
 /// ```
+#[doc(alias("statistics", "prometheus"))]
 pub fn metrics() -> Metrics {
     with_current(Metrics::of)
 }

@@ -28,6 +28,7 @@ static LOOKUPS: Semaphore = Semaphore::new(AT_A_TIME);
 ///
 /// # Errors
 /// Fails if the name is not known, or no name server answers.
+#[doc(alias("dns", "resolve", "getaddrinfo"))]
 pub fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match host.parse::<IpAddr>() {
         Ok(ip) => Ok(vec![SocketAddr::new(ip, port)]),

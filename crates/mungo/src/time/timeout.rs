@@ -45,6 +45,7 @@ impl std::error::Error for Elapsed {}
 /// # Panics
 /// If `f` panicked in time, with the same payload; and as [`go`](crate::go()).
 #[track_caller]
+#[doc(alias("time limit"))]
 pub fn timeout<F, T>(d: Duration, f: F) -> Result<T, Elapsed>
 where
     F: FnOnce() -> T + Send + 'static,
