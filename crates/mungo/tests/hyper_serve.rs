@@ -179,7 +179,9 @@ fn a_handler_that_panics_ends_its_connection_alone() {
 #[test]
 fn clients_name_what_is_wrong_with_an_address() {
     let (client, ctx) = (Client::new(), Context::background());
-    for (url, part) in [("/path", "names no server"), ("https://localhost/", "http alone")] {
+    for (url, part) in
+        [("/path", "names no server"), ("https://localhost/", "https_through"), ("ftp://localhost/", "alone")]
+    {
         let error = client.send(&ctx, get(url)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(part), "{error}");
@@ -228,4 +230,34 @@ fn a_handshake_has_the_time_of_the_headers_and_ends_with_the_context() {
     starting.recv().unwrap();
     stop.cancel();
     server.join().unwrap().unwrap();
+}
+
+/// A client that has a way to shake hands uses it for https alone, once a connection, and a context ends it.
+#[test]
+fn https_goes_through_the_handshake_and_http_does_not() {
+    let server = start(Server::new(), |request| Ok(Response::new(request.uri().path().to_owned())));
+    let shaken = std::sync::Arc::new(mungo::sync::Mutex::new(Vec::new()));
+    let seen = shaken.clone();
+    let client = Client::new().https_through(move |stream: TcpStream, host: &str| {
+        seen.lock().push(host.to_owned());
+        async { Ok(stream) }
+    });
+    let https = format!("https://{}", server.here);
+    for _ in 0..3 {
+        assert_eq!(ask(&client, &server.url("/plain")).unwrap(), "/plain");
+        assert_eq!(ask(&client, &format!("{https}/secret")).unwrap(), "/secret");
+    }
+    assert_eq!(*shaken.lock(), ["127.0.0.1"]);
+
+    let hangs = Client::new().https_through(|stream: TcpStream, _: &str| async {
+        std::future::pending::<()>().await;
+        Ok(stream)
+    });
+    let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(20));
+    assert_eq!(hangs.send(&ctx, get(&https)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    let refuses = Client::new()
+        .https_through(|_: TcpStream, _: &str| async { Err::<TcpStream, _>(io::Error::other("no")) });
+    assert_eq!(ask(&refuses, &https).unwrap_err().to_string(), "no");
+    drop((client, hangs, refuses));
+    server.end().unwrap();
 }
