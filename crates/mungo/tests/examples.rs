@@ -6,7 +6,7 @@
 mod common;
 
 use common::child;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Each example, and a part of what it prints.
 const EXAMPLES: &[(&str, &str)] = &[
@@ -27,6 +27,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("ureq_transport", "a hundred pages of 20 ms each, 500 bytes"),
     ("tls_server", "all requests were answered, the one without TLS was not"),
     ("tls_client", "50 connections, 50 different greetings"),
+    ("https_client", "50 pages over TLS, 15000 bytes"),
     ("webserver_mixed", "40 light answers"),
     ("tracing_spans", "the trace has 10 requests and 10 queries"),
     ("profiling", "mutex profile: "),
@@ -73,4 +74,32 @@ fn every_program_in_the_folder_is_tested() {
     let mut tested: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
     (names.sort(), tested.sort());
     assert_eq!(names, tested);
+}
+
+/// Lines that are neither blank nor a comment.
+fn lines_of_code(file: &Path) -> Option<usize> {
+    let text = std::fs::read_to_string(file).ok()?;
+    Some(text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count())
+}
+
+/// The guide has a table: a program, its lines here, its lines in Go.
+#[test]
+fn the_guide_counts_lines_as_they_are() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
+    if !folder.join("go").is_dir() {
+        eprintln!("skipped: the crate was unpacked without its repository");
+        return;
+    }
+    let text = include_str!("../src/guide/coming_from_go.md");
+    let table = text.split_once("# Programs side by side").expect("the section").1;
+    let mut rows = 0;
+    for row in table.lines().take_while(|line| !line.starts_with("# ")).filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`');
+        let here = lines_of_code(&folder.join(name).with_extension("rs"));
+        let in_go = lines_of_code(&folder.join("go").join(name).join("main.go"));
+        assert_eq!((here, in_go), (cells[2].parse().ok(), cells[3].parse().ok()), "{name}");
+        rows += 1;
+    }
+    assert_eq!(rows, 5);
 }

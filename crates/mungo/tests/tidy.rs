@@ -51,7 +51,7 @@ const MODEL: &str = "#[cfg(all(test, loom))]";
 const MAX_COLUMNS: usize = 120;
 const MAX_LINES_SRC: usize = 600;
 const MAX_LINES_TESTS: usize = 900;
-const MAX_LINES_EXAMPLE: usize = 100;
+const MAX_LINES_EXAMPLE: usize = 119;
 
 /// How far above an ordering its explanation may start.
 const ORDERING_NOTE_LINES: usize = 6;

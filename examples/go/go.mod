@@ -1,0 +1,3 @@
+module mungo.example/go
+
+go 1.25
