@@ -20,6 +20,7 @@ children!(
     warned_with_a_cycle,
     beside_others_that_run,
     quit_with_a_cycle,
+    the_same_numbers_in_two_runtimes,
     a_holder_has_ended,
     writers_and_scopes,
     many_objects,
@@ -191,6 +192,61 @@ fn sigquit_names_the_goroutines_that_are_stuck() {
     let ended = child::run("quit_with_a_cycle");
     ended.assert_signal(libc::SIGQUIT).assert_says("SIGQUIT: mungo: ");
     ended.assert_says("mungo: goroutines that nothing can wake any more\ndeadlock: goroutine ");
+}
+
+fn the_same_numbers_in_two_runtimes() {
+    let (one, two) = (runtime(1), runtime(1));
+    let (lock, other) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let (is_locked, may_go_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let holder = {
+        let (lock, other) = (lock.clone(), other.clone());
+        let (is_locked, may_go_on) = (is_locked.clone(), may_go_on.clone());
+        one.spawn(move || {
+            let _lock = lock.lock();
+            is_locked.store(true, Relaxed);
+            while !may_go_on.load(Relaxed) {}
+            drop(other.lock());
+        })
+    };
+    wait_until("it is locked", || is_locked.load(Relaxed));
+    let waiter = two.spawn(move || {
+        let _other = other.lock();
+        drop(lock.lock());
+    });
+    let number = holder.goroutine().id().as_u64();
+    assert_eq!(waiter.goroutine().id().as_u64(), number, "each runtime counts for itself");
+    let mut graph = wait_graph();
+    wait_until("the other waits", || {
+        graph = wait_graph();
+        !graph.waits().is_empty()
+    });
+    // The holder computes, so nothing is stuck, and it is not the one that waits.
+    assert_eq!((graph.waits().len(), graph.cycles().len(), graph.stuck().count()), (1, 0, 0), "{graph}");
+    assert_eq!(graph.waits()[0].runtime, 2);
+    let text = graph.to_string();
+    assert!(text.contains(&format!("goroutine {number} of runtime 2 [mutex] waits for mutex 0x")), "{text}");
+    assert!(text.contains(&format!(", locked by goroutine {number} of runtime 1\n")), "{text}");
+    let dot = graph.to_dot();
+    for node in [format!("  r1g{number} [shape=box, style=dashed"), format!("  r2g{number} [shape=box, label")]
+    {
+        assert!(dot.contains(&node), "{node}: {dot}");
+    }
+    may_go_on.store(true, Relaxed);
+    wait_until("both wait for each other", || {
+        graph = wait_graph();
+        graph.stuck().count() == 2
+    });
+    assert_eq!(graph.cycles(), [[number, number]]);
+    let line = graph.to_string().lines().next().expect("a cycle").to_owned();
+    for runtime in [1, 2] {
+        assert!(line.contains(&format!(" goroutine {number} of runtime {runtime} -> mutex 0x")), "{line}");
+    }
+    std::process::exit(0); // what is stuck ends with the process
+}
+
+#[test]
+fn goroutines_of_two_runtimes_with_one_number_are_told_apart() {
+    child::run("the_same_numbers_in_two_runtimes").assert_success();
 }
 
 fn a_holder_has_ended() {

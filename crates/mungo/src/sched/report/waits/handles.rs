@@ -1,15 +1,16 @@
 //! Searches memory for the handles of channels and wait groups that goroutines wait for.
 
 use super::look::Seen;
-use super::{ObjectKind, Others};
+use super::{Key, ObjectKind, Others};
 use crate::sched::report::memory::{Memory, Sought};
 use crate::sched::run::g::{GRef, pool};
+use crate::sched::shared::Shared;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 /// Notes for each channel and wait group which goroutines have a handle on their stacks, and whether there is one in
 /// other memory. Where memory cannot be searched, others may always have one.
-pub(super) fn search(seen: &mut Seen, below: usize) {
+pub(super) fn search(seen: &mut Seen, runtimes: &[Arc<Shared>], below: usize) {
     let is_sought = |kind| matches!(kind, ObjectKind::Channel | ObjectKind::WaitGroup);
     let objects = || seen.found.iter().flat_map(|found| &found.objects).filter(|object| is_sought(object.kind));
     let all: Vec<usize> = objects().map(|object| object.masked).collect();
@@ -18,7 +19,7 @@ pub(super) fn search(seen: &mut Seen, below: usize) {
     }
     let Some(mut memory) = Memory::open(below) else { return };
     let mut elsewhere = Sought::new(all);
-    let mut of_goroutines: HashMap<usize, Vec<u64>> = HashMap::new();
+    let mut of_goroutines: HashMap<usize, Vec<Key>> = HashMap::new();
     // A handle that a thread moves meanwhile is not seen, so look twice.
     for _ in 0..2 {
         memory.search_all_but_goroutines(&mut elsewhere);
@@ -30,15 +31,15 @@ pub(super) fn search(seen: &mut Seen, below: usize) {
             let mut here = elsewhere.anew();
             memory.search_stack_of(&g, &mut here);
             for number in here.found() {
-                of_goroutines.entry(number).or_default().push(g.id.load(Relaxed));
+                of_goroutines.entry(number).or_default().push(Key::of(&g, runtimes));
             }
         }
     }
     for found in &mut seen.found {
         for object in found.objects.iter_mut().filter(|object| is_sought(object.kind)) {
-            object.held_by = of_goroutines.get(&object.masked).cloned().unwrap_or_default();
-            object.held_by.sort_unstable();
-            object.held_by.dedup();
+            object.holders = of_goroutines.get(&object.masked).cloned().unwrap_or_default();
+            object.holders.sort_unstable();
+            object.holders.dedup();
             object.others = if elsewhere.is_found(object.masked) { Others::Perhaps } else { Others::None };
         }
     }

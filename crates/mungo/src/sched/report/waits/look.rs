@@ -1,6 +1,6 @@
 //! Asks goroutines what they wait for.
 
-use super::{GoroutineWait, ObjectKind, Others, WaitObject};
+use super::{GoroutineWait, Key, ObjectKind, Others, WaitObject};
 use crate::reason::{Awaited, Several, WaitReason};
 use crate::sched::engine::inherit::{Holder, Owner};
 use crate::sched::report::collect::living;
@@ -28,7 +28,7 @@ pub(super) struct Seen {
 /// A goroutine that waits. Numbers of objects are masked: a search of memory must not find these.
 pub(super) struct Found {
     pub(super) g: GRef,
-    pub(super) id: u64,
+    pub(super) key: Key,
     /// Whether something that is not listed in `objects` may end the wait.
     pub(super) is_open: bool,
     pub(super) objects: Vec<WaitObject>,
@@ -64,10 +64,10 @@ impl Seen {
         for shared in runtimes {
             let all = living(shared, most - looked_at, &mut alive);
             looked_at += all.len();
-            let of: Vec<_> = all.iter().filter_map(|g| Found::of(g, &all)).collect();
+            let of: Vec<_> = all.iter().filter_map(|g| Found::of(g, &all, runtimes)).collect();
             found.extend(of);
         }
-        found.sort_by_key(|found| found.id);
+        found.sort_by_key(|found| found.key);
         Seen { found, omitted: alive.saturating_sub(looked_at) }
     }
 
@@ -81,7 +81,9 @@ impl Seen {
     pub(super) fn into_waits(self, stuck: &[bool]) -> Vec<GoroutineWait> {
         let now = clock::now_ns();
         let wait = |(found, is_stuck): (Found, &bool)| GoroutineWait {
-            goroutine: found.id,
+            key: found.key,
+            runtime: found.key.runtime.into(),
+            goroutine: found.key.id,
             name: found.g.name().map(str::to_owned),
             spawned_at: found.g.place(),
             reason: found.reason,
@@ -95,48 +97,52 @@ impl Seen {
 }
 
 impl Found {
-    fn of(g: &GRef, all: &[GRef]) -> Option<Found> {
+    fn of(g: &GRef, all: &[GRef], runtimes: &[Arc<Shared>]) -> Option<Found> {
         let read = read(g)?;
         let reason = read.awaited.reason;
         let kind = kind_of(reason, read.awaited.object());
-        let object =
-            |number, held_by, others| WaitObject { kind, masked: memory::mask(number), held_by, others };
+        let object = |number, holders, others| WaitObject {
+            kind,
+            masked: memory::mask(number),
+            holders,
+            held_by: vec![],
+            others,
+        };
         let number = read.awaited.object();
         let objects = match kind {
             ObjectKind::Mutex | ObjectKind::RwLock | ObjectKind::Once => {
-                let (held_by, others) = match read.holder {
+                let (holders, others) = match read.holder {
                     // The writer that waits for readers, which are not noted.
                     Holder::G(holder) if holder == g.ptr() && kind == ObjectKind::RwLock => {
                         (vec![], Others::Perhaps)
                     }
-                    Holder::G(holder) => (vec![holder.id.load(Relaxed)], Others::None),
+                    Holder::G(holder) => (vec![Key::of(&holder, runtimes)], Others::None),
                     Holder::Ended => (vec![], Others::HolderEnded),
                     Holder::Unknown => (vec![], Others::Perhaps),
                 };
-                vec![object(number, held_by, others)]
+                vec![object(number, holders, others)]
             }
             ObjectKind::Goroutine => {
                 // SAFETY: Gs are never freed; a handle keeps this one for as long as the join takes.
-                let id = unsafe { &*(number as *const G) }.id.load(Relaxed);
-                vec![object(id as usize, vec![id], Others::None)]
+                let key = Key::of(unsafe { &*(number as *const G) }, runtimes);
+                vec![object(key.id as usize, vec![key], Others::None)]
             }
             ObjectKind::Scope => {
                 let inside = all.iter().filter(|g| g.scope.get().addr() == number && g.state.is_alive());
-                vec![object(number, inside.map(|g| g.id.load(Relaxed)).collect(), Others::None)]
+                vec![object(number, inside.map(|g| Key::of(g, runtimes)).collect(), Others::None)]
             }
             ObjectKind::Descriptor => vec![object((number >> 1).wrapping_sub(1), vec![], Others::Perhaps)],
             ObjectKind::Nothing => vec![],
             _ if reason == WaitReason::Select => {
                 // The cases are masked already.
-                let case =
-                    |n: &usize| WaitObject { kind, masked: *n, held_by: vec![], others: Others::Perhaps };
+                let case = |n: &usize| WaitObject { masked: *n, ..object(0, vec![], Others::Perhaps) };
                 read.cases.iter().map(case).collect()
             }
             _ => vec![object(number, vec![], Others::Perhaps)],
         };
-        let (id, has_limit) = (g.id.load(Relaxed), read.awaited.is_timed());
+        let (key, has_limit) = (Key::of(g, runtimes), read.awaited.is_timed());
         let is_open = has_limit || read.too_many;
-        Some(Found { g: g.clone(), id, is_open, objects, has_limit, reason, moment: read.moment })
+        Some(Found { g: g.clone(), key, is_open, objects, has_limit, reason, moment: read.moment })
     }
 }
 
@@ -205,8 +211,9 @@ fn kind_of(reason: WaitReason, number: usize) -> ObjectKind {
 }
 
 impl WaitObject {
-    /// Returns it with the time until a timer is due.
+    /// Returns it with the time until a timer is due, and the numbers of the holders.
     fn shown(mut self, now: u64) -> WaitObject {
+        self.held_by = self.holders.iter().map(|key| key.id).collect();
         if self.kind == ObjectKind::Timer {
             self.masked = memory::mask(self.number().saturating_sub(now as usize));
         }

@@ -24,9 +24,11 @@ mod stuck;
 
 use crate::reason::WaitReason;
 use crate::sched::report::collect::on_a_new_thread;
+use crate::sched::run::g::G;
 use crate::sched::shared::Shared;
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The kind of what a goroutine waits for.
@@ -116,7 +118,9 @@ pub struct WaitObject {
     pub kind: ObjectKind,
     /// Its number, masked: a search of memory must not find it here.
     masked: usize,
-    /// Numbers of the goroutines that are known to hold it, to own a handle of it, or to be what is waited for.
+    /// The goroutines that are known to hold it, to own a handle of it, or to be what is waited for.
+    holders: Vec<Key>,
+    /// The numbers of these goroutines, in the same order.
     pub held_by: Vec<u64>,
     /// Whether others may end the wait.
     pub others: Others,
@@ -134,7 +138,10 @@ impl WaitObject {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GoroutineWait {
-    /// Its number.
+    key: Key,
+    /// The number of its runtime, from 1 on in the order in which they were built.
+    pub runtime: u32,
+    /// Its number, which is one of its own only among the goroutines of its runtime.
     pub goroutine: u64,
     /// Its name.
     pub name: Option<String>,
@@ -156,20 +163,24 @@ pub struct GoroutineWait {
 /// line for each goroutine, cycles first.
 #[derive(Clone, Debug, Default)]
 pub struct WaitGraph {
+    /// In the order of their keys.
     waits: Vec<GoroutineWait>,
     cycles: Vec<Vec<u64>>,
+    /// The same cycles.
+    keyed_cycles: Vec<Vec<Key>>,
     /// Number of goroutines that were not looked at.
     omitted: usize,
 }
 
 impl WaitGraph {
-    /// Returns the goroutines that wait, by their numbers; at most 10,000.
+    /// Returns the goroutines that wait, by their runtimes and numbers; at most 10,000.
     pub fn waits(&self) -> &[GoroutineWait] {
         &self.waits
     }
 
     /// Returns the deadlocks: numbers of goroutines of which each waits for the next, and the last for the first. Of
-    /// cycles that share goroutines one is returned.
+    /// cycles that share goroutines one is returned. Several runtimes number their goroutines each from 1 on; the text
+    /// of the graph then names the runtime too.
     pub fn cycles(&self) -> &[Vec<u64>] {
         &self.cycles
     }
@@ -179,8 +190,28 @@ impl WaitGraph {
         self.waits.iter().filter(|wait| wait.is_stuck)
     }
 
-    fn find(&self, id: u64) -> Option<&GoroutineWait> {
-        self.waits.binary_search_by_key(&id, |wait| wait.goroutine).ok().map(|at| &self.waits[at])
+    fn find(&self, key: Key) -> Option<&GoroutineWait> {
+        self.waits.binary_search_by_key(&key, |wait| wait.key).ok().map(|at| &self.waits[at])
+    }
+}
+
+/// Tells one goroutine of the process from all others. Its number alone does not: each runtime counts from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    /// The number of its runtime; 0: one that is not looked at.
+    runtime: u16,
+    id: u64,
+    /// The address of its G: numbers of runtimes end at 65,535.
+    g: usize,
+}
+
+impl Key {
+    /// Returns the key of a goroutine of one of `runtimes`, or of another one.
+    fn of(g: &G, runtimes: &[Arc<Shared>]) -> Key {
+        // WHY NOT its runtime's number by the pointer: the runtime of a goroutine that ends now may be gone.
+        let is_its = |shared: &&Arc<Shared>| std::ptr::eq(g.shared.get(), Arc::as_ptr(shared));
+        let runtime = runtimes.iter().find(is_its).map_or(0, |shared| shared.number);
+        Key { runtime, id: g.id.load(Relaxed), g: std::ptr::from_ref(g).addr() }
     }
 }
 
@@ -213,7 +244,7 @@ pub(crate) fn graph() -> Option<WaitGraph> {
 pub(crate) fn graph_of(runtimes: &[Arc<Shared>], depth: Depth, below: usize) -> WaitGraph {
     let mut seen = look::Seen::all(runtimes, LOOKED_AT);
     if depth != Depth::Known {
-        handles::search(&mut seen, below);
+        handles::search(&mut seen, runtimes, below);
     }
     let is_dead = depth == Depth::Dead;
     let mut stuck = stuck::stuck(&seen.found, |_| true, is_dead);
@@ -221,8 +252,9 @@ pub(crate) fn graph_of(runtimes: &[Arc<Shared>], depth: Depth, below: usize) -> 
         let still = seen.still_wait();
         stuck = stuck::stuck(&seen.found, |at| still[at], false);
     }
-    let cycles = stuck::cycles(&seen.found, &stuck);
+    let keyed_cycles = stuck::cycles(&seen.found, &stuck);
+    let cycles = keyed_cycles.iter().map(|cycle| cycle.iter().map(|key| key.id).collect()).collect();
     let omitted = seen.omitted;
     let waits = seen.into_waits(&stuck);
-    WaitGraph { waits, cycles, omitted }
+    WaitGraph { waits, cycles, keyed_cycles, omitted }
 }

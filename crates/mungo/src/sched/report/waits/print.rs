@@ -1,6 +1,6 @@
 //! The graph as text, and as a drawing for Graphviz.
 
-use super::{GoroutineWait, ObjectKind, Others, WaitGraph, WaitObject};
+use super::{GoroutineWait, Key, ObjectKind, Others, WaitGraph, WaitObject};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl WaitGraph {
         let mut text = String::new();
         let tells = |wait: &GoroutineWait| {
             let object =
-                |object: &WaitObject| !object.held_by.is_empty() || object.others == Others::HolderEnded;
+                |object: &WaitObject| !object.holders.is_empty() || object.others == Others::HolderEnded;
             wait.is_stuck && !self.cycles.is_empty() || wait.objects.iter().any(object)
         };
         if self.waits.iter().any(tells) {
@@ -41,13 +41,14 @@ impl WaitGraph {
     }
 
     fn print(&self, f: &mut dyn Write, which: impl Fn(&GoroutineWait) -> bool) -> fmt::Result {
-        for cycle in &self.cycles {
-            self.print_cycle(f, cycle)?;
+        let titles = self.titles();
+        for cycle in &self.keyed_cycles {
+            self.print_cycle(f, cycle, titles)?;
         }
         let mut waits: Vec<_> = self.waits.iter().filter(|wait| which(wait)).collect();
         waits.sort_by_key(|wait| !wait.is_stuck);
         for wait in waits.iter().take(LISTED) {
-            writeln!(f, "  goroutine {} [{}] {}", Titled(wait), wait.reason, Objects(wait))?;
+            writeln!(f, "  {} [{}] {}", Titled(wait, titles), wait.reason, Objects(wait, titles))?;
         }
         if waits.len() > LISTED {
             writeln!(f, "... and {} more", waits.len() - LISTED)?;
@@ -59,18 +60,28 @@ impl WaitGraph {
     }
 
     /// Prints `deadlock: goroutine 7 -> mutex 0x1 -> goroutine 9 -> mutex 0x2 -> goroutine 7`.
-    fn print_cycle(&self, f: &mut dyn Write, cycle: &[u64]) -> fmt::Result {
+    fn print_cycle(&self, f: &mut dyn Write, cycle: &[Key], titles: Titles) -> fmt::Result {
         f.write_str("deadlock:")?;
-        for (i, id) in cycle.iter().enumerate() {
+        for (i, key) in cycle.iter().enumerate() {
             let next = cycle[(i + 1) % cycle.len()];
-            write!(f, " goroutine {id} ->")?;
+            write!(f, " {} ->", titles.of(*key))?;
             let object =
-                self.find(*id).and_then(|wait| wait.objects.iter().find(|o| o.held_by.contains(&next)));
+                self.find(*key).and_then(|wait| wait.objects.iter().find(|o| o.holders.contains(&next)));
             if let Some(object) = object.filter(|object| object.kind != ObjectKind::Goroutine) {
-                write!(f, " {} ->", Named(object))?;
+                write!(f, " {} ->", Named(object, titles))?;
             }
         }
-        writeln!(f, " goroutine {}", cycle[0])
+        writeln!(f, " {}", titles.of(cycle[0]))
+    }
+
+    /// Returns how goroutines are named: with their runtime, if the graph has those of several.
+    fn titles(&self) -> Titles {
+        let held = |wait: &'_ GoroutineWait| -> Vec<Key> {
+            wait.objects.iter().flat_map(|object| object.holders.iter().copied()).collect()
+        };
+        let mut keys = self.waits.iter().flat_map(|wait| held(wait).into_iter().chain([wait.key]));
+        let first = keys.next().map(|key| key.runtime);
+        Titles { has_runtimes: keys.any(|key| Some(key.runtime) != first) }
     }
 
     /// Returns the graph in the language of Graphviz: goroutines as boxes, what they wait for as ellipses, those that
@@ -85,29 +96,30 @@ impl WaitGraph {
     pub fn to_dot(&self) -> String {
         let mut dot = String::from("digraph waits {\n  rankdir=LR;\n  node [fontname=\"monospace\"];\n");
         let mut objects = BTreeSet::new();
-        let mut holders: BTreeSet<u64> = BTreeSet::new();
+        let mut holders: BTreeSet<Key> = BTreeSet::new();
+        let titles = self.titles();
         for wait in self.waits.iter().take(LISTED) {
-            let id = wait.goroutine;
+            let node = titles.node(wait.key);
             let colour = if wait.is_stuck { ", color=red" } else { "" };
-            let label = escape(&format!("goroutine {}\n{}\n{}", Titled(wait), wait.reason, wait.spawned_at));
-            _ = writeln!(dot, "  g{id} [shape=box, label=\"{label}\"{colour}];");
+            let label = escape(&format!("{}\n{}\n{}", Titled(wait, titles), wait.reason, wait.spawned_at));
+            _ = writeln!(dot, "  {node} [shape=box, label=\"{label}\"{colour}];");
             for object in &wait.objects {
-                holders.extend(object.held_by.iter().copied().filter(|holder| self.find(*holder).is_none()));
+                holders.extend(object.holders.iter().copied().filter(|holder| self.find(*holder).is_none()));
+                let of_holders = object.holders.iter().take(NAMED).map(|holder| titles.node(*holder));
                 if object.kind == ObjectKind::Goroutine {
-                    _ = writeln!(dot, "  g{id} -> g{};", object.number());
+                    of_holders.for_each(|holder| _ = writeln!(dot, "  {node} -> {holder};"));
                     continue;
                 }
-                let node = escape(&Named(object).to_string());
-                _ = writeln!(dot, "  g{id} -> \"{node}\";");
-                if objects.insert(node.clone()) {
-                    for holder in object.held_by.iter().take(NAMED) {
-                        _ = writeln!(dot, "  \"{node}\" -> g{holder};");
-                    }
+                let name = escape(&Named(object, titles).to_string());
+                _ = writeln!(dot, "  {node} -> \"{name}\";");
+                if objects.insert(name.clone()) {
+                    of_holders.for_each(|holder| _ = writeln!(dot, "  \"{name}\" -> {holder};"));
                 }
             }
         }
         for holder in holders {
-            _ = writeln!(dot, "  g{holder} [shape=box, style=dashed, label=\"goroutine {holder}\"];");
+            let (node, label) = (titles.node(holder), titles.of(holder));
+            _ = writeln!(dot, "  {node} [shape=box, style=dashed, label=\"{label}\"];");
         }
         dot.push_str("}\n");
         dot
@@ -118,26 +130,58 @@ fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// A number, and a name if there is one.
-struct Titled<'a>(&'a GoroutineWait);
+/// How goroutines are named.
+#[derive(Clone, Copy)]
+struct Titles {
+    has_runtimes: bool,
+}
+
+impl Titles {
+    /// Returns `goroutine 7`, or `goroutine 7 of runtime 2`.
+    fn of(self, key: Key) -> String {
+        format!("goroutine {}{}", key.id, self.runtime(key))
+    }
+
+    fn runtime(self, key: Key) -> String {
+        match (self.has_runtimes, key.runtime) {
+            (false, _) => String::new(),
+            (true, 0) => " of another runtime".to_owned(),
+            (true, runtime) => format!(" of runtime {runtime}"),
+        }
+    }
+
+    /// Returns the name of a node in the drawing.
+    fn node(self, key: Key) -> String {
+        match self.has_runtimes {
+            true => format!("r{}g{}", key.runtime, key.id),
+            false => format!("g{}", key.id),
+        }
+    }
+}
+
+/// A goroutine by its number, and its name if there is one.
+struct Titled<'a>(&'a GoroutineWait, Titles);
 
 impl fmt::Display for Titled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.name {
-            Some(name) => write!(f, "{} '{name}'", self.0.goroutine),
-            None => write!(f, "{}", self.0.goroutine),
+            Some(name) => write!(f, "{} '{name}'", self.1.of(self.0.key)),
+            None => f.write_str(&self.1.of(self.0.key)),
         }
     }
 }
 
 /// The kind of an object, and which one it is.
-struct Named<'a>(&'a WaitObject);
+struct Named<'a>(&'a WaitObject, Titles);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, number) = (self.0.kind, self.0.number());
         match kind {
-            ObjectKind::Goroutine => write!(f, "the end of goroutine {number}"),
+            ObjectKind::Goroutine => {
+                let runtime = self.0.holders.first().map(|key| self.1.runtime(*key));
+                write!(f, "the end of goroutine {number}{}", runtime.unwrap_or_default())
+            }
             ObjectKind::Descriptor => write!(f, "descriptor {number}"),
             ObjectKind::Timer => write!(f, "its timer, due in {:.2?}", Duration::from_nanos(number as u64)),
             ObjectKind::Unpark => f.write_str("a call of unpark"),
@@ -149,7 +193,7 @@ impl fmt::Display for Named<'_> {
 }
 
 /// What a goroutine waits for, and who has that.
-struct Objects<'a>(&'a GoroutineWait);
+struct Objects<'a>(&'a GoroutineWait, Titles);
 
 impl fmt::Display for Objects<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,8 +202,8 @@ impl fmt::Display for Objects<'_> {
             f.write_str("what can never come")?;
         }
         for (i, object) in self.0.objects.iter().enumerate() {
-            write!(f, "{}{}", if i == 0 { "" } else { ", or " }, Named(object))?;
-            held_by(f, object)?;
+            write!(f, "{}{}", if i == 0 { "" } else { ", or " }, Named(object, self.1))?;
+            held_by(f, object, self.1)?;
         }
         f.write_str(if self.0.has_limit && self.0.objects[..].iter().all(|o| o.kind != ObjectKind::Timer) {
             ", for a limited time"
@@ -169,7 +213,7 @@ impl fmt::Display for Objects<'_> {
     }
 }
 
-fn held_by(f: &mut fmt::Formatter<'_>, object: &WaitObject) -> fmt::Result {
+fn held_by(f: &mut fmt::Formatter<'_>, object: &WaitObject, titles: Titles) -> fmt::Result {
     let verb = match object.kind {
         ObjectKind::Mutex | ObjectKind::RwLock => ", locked by",
         ObjectKind::Once => ", run by",
@@ -181,14 +225,15 @@ fn held_by(f: &mut fmt::Formatter<'_>, object: &WaitObject) -> fmt::Result {
         return write!(f, "{verb} a goroutine that has ended");
     }
     let has_handle = matches!(object.kind, ObjectKind::Channel | ObjectKind::WaitGroup);
-    match object.held_by.as_slice() {
+    match object.holders.as_slice() {
         [] if has_handle && object.others == Others::None => {
             return f.write_str(", of which nothing has a handle");
         }
         [] => return Ok(()),
-        [one] => write!(f, "{verb} goroutine {one}")?,
+        [one] => write!(f, "{verb} {}", titles.of(*one))?,
         many => {
-            let shown: Vec<_> = many.iter().take(NAMED).map(u64::to_string).collect();
+            let shown = |key: &Key| format!("{}{}", key.id, titles.runtime(*key));
+            let shown: Vec<_> = many.iter().take(NAMED).map(shown).collect();
             write!(f, "{verb} goroutines {}", shown.join(", "))?;
             if many.len() > NAMED {
                 write!(f, " and {} more", many.len() - NAMED)?;

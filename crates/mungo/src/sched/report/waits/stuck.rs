@@ -1,7 +1,7 @@
 //! Which goroutines nothing can wake any more, and the cycles among them.
 
 use super::look::Found;
-use super::{ObjectKind, Others, WaitObject};
+use super::{Key, ObjectKind, Others, WaitObject};
 use std::collections::{HashMap, VecDeque};
 
 /// Returns for each goroutine whether it is stuck: the largest set of those that `counts` accepts of which each waits
@@ -15,7 +15,7 @@ pub(super) fn stuck(found: &[Found], counts: impl Fn(usize) -> bool, is_dead: bo
     let mut again = true;
     while std::mem::take(&mut again) {
         for (at, one) in found.iter().enumerate() {
-            let is_stuck = |id: &u64| index.get(id).is_some_and(|at| stuck[*at]);
+            let is_stuck = |key: &Key| index.get(key).is_some_and(|at| stuck[*at]);
             if stuck[at] && one.objects.iter().any(|object| may_come(object, is_stuck)) {
                 stuck[at] = false;
                 again = true;
@@ -26,22 +26,22 @@ pub(super) fn stuck(found: &[Found], counts: impl Fn(usize) -> bool, is_dead: bo
 }
 
 /// Returns whether the wait for one object may end, if those that are stuck stay so.
-fn may_come(object: &WaitObject, is_stuck: impl Fn(&u64) -> bool) -> bool {
+fn may_come(object: &WaitObject, is_stuck: impl Fn(&Key) -> bool) -> bool {
     match object.others {
         Others::Perhaps => true,
         Others::HolderEnded => false,
         // All of them have to end; if there are none, they have.
-        Others::None if object.kind == ObjectKind::Scope => !object.held_by.iter().any(is_stuck),
-        Others::None => object.held_by.iter().any(|id| !is_stuck(id)),
+        Others::None if object.kind == ObjectKind::Scope => !object.holders.iter().any(is_stuck),
+        Others::None => object.holders.iter().any(|key| !is_stuck(key)),
     }
 }
 
-fn index(found: &[Found]) -> HashMap<u64, usize> {
-    found.iter().enumerate().map(|(at, one)| (one.id, at)).collect()
+fn index(found: &[Found]) -> HashMap<Key, usize> {
+    found.iter().enumerate().map(|(at, one)| (one.key, at)).collect()
 }
 
 /// Returns cycles of goroutines that are stuck and wait for each other. No goroutine is in two of them.
-pub(super) fn cycles(found: &[Found], stuck: &[bool]) -> Vec<Vec<u64>> {
+pub(super) fn cycles(found: &[Found], stuck: &[bool]) -> Vec<Vec<Key>> {
     let index = index(found);
     let mut left = stuck.to_vec();
     let mut cycles = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn cycles(found: &[Found], stuck: &[bool]) -> Vec<Vec<u64>> {
         match cycle_through(found, &index, &left, start) {
             Some(cycle) => {
                 cycle.iter().for_each(|at| left[*at] = false);
-                cycles.push(cycle.into_iter().map(|at| found[at].id).collect());
+                cycles.push(cycle.into_iter().map(|at| found[at].key).collect());
             }
             None => left[start] = false, // no other cycle leads through it either
         }
@@ -63,14 +63,14 @@ pub(super) fn cycles(found: &[Found], stuck: &[bool]) -> Vec<Vec<u64>> {
 /// Returns a shortest cycle through `start`, among those that are `left`.
 fn cycle_through(
     found: &[Found],
-    index: &HashMap<u64, usize>,
+    index: &HashMap<Key, usize>,
     left: &[bool],
     start: usize,
 ) -> Option<Vec<usize>> {
     let mut before = HashMap::new();
     let mut queue = VecDeque::from([start]);
     while let Some(at) = queue.pop_front() {
-        let next = found[at].objects.iter().flat_map(|object| &object.held_by).filter_map(|id| index.get(id));
+        let next = found[at].objects.iter().flat_map(|object| &object.holders).filter_map(|key| index.get(key));
         for &next in next {
             if next == start {
                 let mut cycle = vec![at];
