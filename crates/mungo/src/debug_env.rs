@@ -1,7 +1,8 @@
 //! `MUNGO_DEBUG`: switches for the search for a fault, as Go's `GODEBUG`.
 //!
 //! The variable is a list of `key=value` with commas between; it is read once, before the first goroutine. A part that
-//! is not understood is named on stderr, once, and has no effect.
+//! is not understood is named on stderr, once, and has no effect. In a program with rights that its caller has not
+//! (set-uid, set-gid, file capabilities) the variable is ignored.
 //!
 //! | key        | value     | effect                                                                          |
 //! |------------|-----------|---------------------------------------------------------------------------------|
@@ -17,6 +18,7 @@
 //! | `owntls`   | `0`, `1`  | `0`: goroutines share their thread's thread-locals: unsound for some safe code   |
 
 use crate::sys::say::say;
+use crate::sys::secure;
 use crate::sys::spelling::closest;
 use std::sync::OnceLock;
 
@@ -82,7 +84,7 @@ impl Default for DebugEnv {
 pub(crate) fn get() -> &'static DebugEnv {
     static ENV: OnceLock<DebugEnv> = OnceLock::new();
     ENV.get_or_init(|| {
-        let Some(text) = std::env::var_os("MUNGO_DEBUG") else { return DebugEnv::default() };
+        let Some(text) = secure::variable("MUNGO_DEBUG") else { return DebugEnv::default() };
         let (env, complaints) = parse(&text.to_string_lossy());
         for complaint in complaints {
             say!("mungo: MUNGO_DEBUG: {complaint}");

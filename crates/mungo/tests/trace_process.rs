@@ -8,7 +8,7 @@ use mungo::trace::{self, FlightRecorder};
 use mungo_trace::{Kind, Stop, Trace};
 use std::path::Path;
 
-children!(ends, exits_on_a_goroutine, deadlocks, deadlocks_with_a_recorder, forks);
+children!(ends, shows_its_rights, exits_on_a_goroutine, deadlocks, deadlocks_with_a_recorder, forks);
 
 /// Runs a child with this variable.
 fn run(name: &str, key: &str, file: &Path) -> child::Ended {
@@ -49,6 +49,39 @@ fn the_environment_asks_for_a_trace_to_the_end() {
     let trace = Trace::open(&file.0).unwrap();
     assert!(!trace.is_torn);
     assert_eq!(logs(&trace), ["good-bye"]);
+}
+
+fn shows_its_rights() {
+    // SAFETY: no memory involved.
+    println!("secure {}", unsafe { libc::getauxval(libc::AT_SECURE) });
+    ends();
+}
+
+/// The caller of a set-uid program must not be able to write files or to listen with its rights.
+#[test]
+#[cfg_attr(mungo_asan, ignore = "the sanitizer does not start in a set-uid program")]
+fn a_program_with_foreign_rights_ignores_the_environment() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    // SAFETY: no memory involved.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root || child::is_emulated("an emulator runs a set-uid program with our rights") {
+        eprintln!("skipped: root alone can make a program of another user");
+        return;
+    }
+    let (program, file, socket) = (TempFile::new("setuid"), TempFile::new("secure"), TempFile::new("listen"));
+    std::fs::copy(std::env::current_exe().unwrap(), &program.0).unwrap();
+    chown(&program.0, Some(65534), None).unwrap();
+    std::fs::set_permissions(&program.0, PermissionsExt::from_mode(0o4755)).unwrap();
+    let mut command = std::process::Command::new(&program.0);
+    command.env("MUNGO_TEST_CHILD", "shows_its_rights").env("MUNGO_TRACE", &file.0);
+    command.env("MUNGO_DEBUG", format!("nonsense,listen={}", socket.0.display()));
+    let ended = child::finish(command);
+    if !ended.assert_success().stdout.contains("secure 1") {
+        eprintln!("skipped: the folder of temporary files is mounted without set-uid");
+        return;
+    }
+    ended.assert_does_not_say("MUNGO_");
+    assert!(!file.0.exists() && !socket.0.exists());
 }
 
 #[test]

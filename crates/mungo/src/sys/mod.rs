@@ -14,6 +14,7 @@ pub(crate) mod futex;
 pub(crate) mod interrupted;
 pub(crate) mod modules;
 pub(crate) mod say;
+pub(crate) mod secure;
 pub(crate) mod signal;
 pub(crate) mod spelling;
 pub(crate) mod task;

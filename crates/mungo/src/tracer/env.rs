@@ -3,6 +3,7 @@
 use super::sink::SinkId;
 use super::writer;
 use crate::sys::say::say;
+use crate::sys::secure;
 use std::fs::File;
 use std::io;
 use std::sync::OnceLock;
@@ -13,7 +14,7 @@ static ASKED: OnceLock<Option<SinkId>> = OnceLock::new();
 /// stderr.
 pub(crate) fn start_as_asked() {
     ASKED.get_or_init(|| {
-        let name = std::env::var_os("MUNGO_TRACE").filter(|name| !name.is_empty())?;
+        let name = secure::variable("MUNGO_TRACE").filter(|name| !name.is_empty())?;
         let name = name
             .to_str()
             .map_or(name.clone(), |text| text.replace("%p", &std::process::id().to_string()).into());
