@@ -39,7 +39,9 @@ pub(crate) fn run(top: &Top, out: &Out) -> Result<()> {
     let mut source = Source::open(&top.target)?;
     let first = Sample::parse(&source.sched()?)?;
     if !top.once {
-        return watch(&mut source, first, top.interval);
+        let watched = watch(&mut source, first, top.interval);
+        source.forget();
+        return watched;
     }
     std::thread::sleep(top.interval);
     let mut sample = Sample::parse(&source.sched()?)?;

@@ -74,7 +74,7 @@ impl Source {
         let Source::Socket { is_recording, .. } = self else {
             return "a flight recorder needs the socket: MUNGO_DEBUG=listen".to_owned();
         };
-        let was_recording = std::mem::replace(is_recording, true);
+        let was_recording = *is_recording;
         let request = if was_recording { format!("snapshot {}", path.display()) } else { "record".to_owned() };
         let answer = self.ask(&request).and_then(|line| {
             let answer: Value = serde_json::from_str(&line).map_err(|e| failed(e.to_string()))?;
@@ -83,12 +83,22 @@ impl Source {
                 None => Ok(answer["events"].as_u64().unwrap_or(0)),
             }
         });
+        if let (Ok(_), Source::Socket { is_recording, .. }) = (&answer, &mut *self) {
+            *is_recording = true;
+        }
         match answer {
             Ok(_) if !was_recording => {
                 "the last ten seconds are recorded from now on; r again writes them".to_owned()
             }
             Ok(events) => format!("{events} events in {}", path.display()),
             Err(e) => format!("no snapshot: {e}"),
+        }
+    }
+
+    /// Ends the flight recorder, if it was started here. Programs of this version end it when we are gone as well.
+    pub(super) fn forget(&mut self) {
+        if let Source::Socket { is_recording: true, .. } = self {
+            _ = self.ask("forget"); // a program that has ended records nothing
         }
     }
 

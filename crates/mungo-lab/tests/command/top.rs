@@ -92,6 +92,58 @@ fn the_socket_answers_line_by_line_and_belongs_to_its_user() {
     assert_eq!(ask("forget")["events"], 0);
 }
 
+/// A client of a program's socket.
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn of(program: &Program) -> Client {
+        let stream = UnixStream::connect(&program.socket).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        let mut client = Client(BufReader::new(stream));
+        client.line();
+        client
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("a line");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    fn ask(&mut self, request: &str) -> Value {
+        self.0.get_mut().write_all(format!("{request}\n").as_bytes()).expect("it reads");
+        self.line()
+    }
+
+    /// Returns whether the program records.
+    fn is_recorded(&mut self) -> bool {
+        let answer = self.ask(&format!("snapshot {}", scratch("recorded.trace").display()));
+        answer["error"].as_str().is_none_or(|e| !e.contains("nothing is recorded"))
+    }
+}
+
+/// A `mungo top` that was killed cannot ask for the end.
+#[test]
+fn the_recorder_ends_with_the_last_client_that_wants_it() {
+    let program = program("forgets");
+    let (mut one, mut two, mut looker) = (Client::of(&program), Client::of(&program), Client::of(&program));
+    assert!(!looker.is_recorded());
+    for _ in 0..2 {
+        assert_eq!([&mut one, &mut two].map(|client| client.ask("record")["events"].as_u64()), [Some(0); 2]);
+    }
+    assert_eq!(looker.ask("forget")["events"], 0);
+    assert!(looker.is_recorded(), "another client wants it");
+    drop(one);
+    assert_eq!(two.ask("forget")["events"], 0);
+    assert_eq!(two.ask("record")["events"], 0);
+    drop(two);
+    let start = Instant::now();
+    while looker.is_recorded() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it records for good");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn the_socket_answers_while_every_p_computes() {
     let program = program_at(scratch("computes.sock"), "periodic");

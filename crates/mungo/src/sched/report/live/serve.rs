@@ -4,13 +4,13 @@ use super::json::object;
 use super::{PROTOCOL, snapshot, start_thread};
 use crate::sched::report::memory;
 use crate::sched::report::waits::{self, Depth};
-use crate::sched::run::lock::Lock;
 use crate::sched::sysmon::monitor;
 use crate::tracer::{self, Kept, SinkId, Triggers};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Most clients at a time.
@@ -18,8 +18,13 @@ const CLIENTS: i64 = 16;
 /// Most bytes of a request.
 const LONGEST: u64 = 8 << 10;
 
-/// The flight recorder that clients have started.
-static RECORDER: Lock<Option<SinkId>> = Lock::new(None);
+/// The flight recorder that clients have started, and how many of them want it. The threads of the socket alone use
+/// it, which are no goroutines.
+static RECORDER: Mutex<Option<(SinkId, u32)>> = Mutex::new(None);
+
+fn recorder() -> MutexGuard<'static, Option<(SinkId, u32)>> {
+    RECORDER.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 /// Serves clients for ever.
 pub(super) fn accept(listener: &UnixListener) {
@@ -58,6 +63,7 @@ fn may_ask(client: &UnixStream) -> bool {
 
 fn converse(client: &UnixStream) -> io::Result<()> {
     answer(client, &greeting())?;
+    let mut wish = Wish { is_recorded: false };
     let mut requests = BufReader::new(client);
     loop {
         let mut line = String::new();
@@ -67,7 +73,7 @@ fn converse(client: &UnixStream) -> io::Result<()> {
         if !line.ends_with('\n') {
             return answer(client, &error("a request is one line of at most 8 KiB"));
         }
-        answer(client, &reply(line.trim()))?;
+        answer(client, &reply(line.trim(), &mut wish))?;
     }
 }
 
@@ -89,7 +95,7 @@ fn error(why: &str) -> String {
 }
 
 /// Returns the answer to a request: a line of JSON.
-fn reply(request: &str) -> String {
+fn reply(request: &str, wish: &mut Wish) -> String {
     let (verb, rest) = request.split_once(' ').unwrap_or((request, ""));
     match verb {
         "sched" => snapshot::text(),
@@ -102,13 +108,11 @@ fn reply(request: &str) -> String {
                 o.number("stuck", graph.stuck().count() as u64);
             })
         }
-        "record" => done(record()),
+        "record" => done(wish.record()),
         "snapshot" if rest.is_empty() => error("snapshot needs a path: 'snapshot /tmp/program.trace'"),
         "snapshot" => done(write_snapshot(Path::new(rest))),
         "forget" => {
-            if let Some(sink) = RECORDER.lock().take() {
-                _ = tracer::stop(sink);
-            }
+            wish.forget();
             done(Ok(0))
         }
         _ => error(&format!("'{verb}' is not known; there are sched, waits, record, snapshot PATH, forget")),
@@ -122,19 +126,50 @@ fn done(result: io::Result<u64>) -> String {
     }
 }
 
-/// Starts the flight recorder, unless it runs.
-fn record() -> io::Result<u64> {
-    if RECORDER.lock().is_some() {
-        return Ok(0);
+/// What a client has asked the flight recorder for. It ends with the client: a client that is gone cannot end it.
+struct Wish {
+    is_recorded: bool,
+}
+
+impl Wish {
+    /// Starts the flight recorder, unless it runs.
+    fn record(&mut self) -> io::Result<u64> {
+        if self.is_recorded {
+            return Ok(0);
+        }
+        let mut recorder = recorder();
+        *recorder = Some(match *recorder {
+            Some((sink, clients)) => (sink, clients + 1),
+            None => {
+                let kept = Kept { last: Duration::from_secs(10), max_bytes: 10 << 20 };
+                (tracer::start_recorder(kept, Triggers::default())?, 1)
+            }
+        });
+        self.is_recorded = true;
+        Ok(0)
     }
-    let kept = Kept { last: Duration::from_secs(10), max_bytes: 10 << 20 };
-    let started = tracer::start_recorder(kept, Triggers::default())?;
-    let before = RECORDER.lock().replace(started);
-    before.map_or(Ok(0), |two| tracer::stop(two).map(|_| 0))
+
+    /// Ends the flight recorder, unless another client wants it.
+    fn forget(&mut self) {
+        if !std::mem::take(&mut self.is_recorded) {
+            return;
+        }
+        let mut recorder = recorder();
+        match &mut *recorder {
+            Some((_, clients)) if *clients > 1 => *clients -= 1,
+            it => _ = it.take().map(|(sink, _)| tracer::stop(sink)),
+        }
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.forget();
+    }
 }
 
 fn write_snapshot(path: &Path) -> io::Result<u64> {
-    let Some(sink) = *RECORDER.lock() else {
+    let Some((sink, _)) = *recorder() else {
         return Err(io::Error::other("nothing is recorded yet: ask for 'record' first"));
     };
     if !path.is_absolute() {
