@@ -8,7 +8,15 @@ use mungo::trace::{self, FlightRecorder};
 use mungo_trace::{Kind, Stop, Trace};
 use std::path::Path;
 
-children!(ends, shows_its_rights, exits_on_a_goroutine, deadlocks, deadlocks_with_a_recorder, forks);
+children!(
+    ends,
+    shows_its_rights,
+    exits_on_a_goroutine,
+    deadlocks,
+    deadlocks_with_a_recorder,
+    deadlocks_soon,
+    forks
+);
 
 /// Runs a child with this variable.
 fn run(name: &str, key: &str, file: &Path) -> child::Ended {
@@ -136,6 +144,28 @@ fn a_deadlock_is_recorded() {
 }
 
 /// The child of a fork has neither the thread that writes nor a say in the file.
+/// Dies at once after a snapshot.
+fn deadlocks_soon() {
+    let path = std::env::var_os("MUNGO_TEST_RECORD").unwrap();
+    let recorder = FlightRecorder::builder().to(&path).on_deadlock().on_slow_region(std::time::Duration::ZERO);
+    let _recorder = recorder.start().unwrap();
+    mungo::go(move || {
+        drop(trace::region("slow"));
+        common::wait_until("it is recorded", || Path::new(&path).exists());
+        trace::log("for ever");
+        mungo::park();
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_deadlock_just_after_a_snapshot_is_recorded_too() {
+    let file = TempFile::new("soon");
+    run("deadlocks_soon", "MUNGO_TEST_RECORD", &file.0).assert_code(2);
+    assert_eq!(logs(&Trace::open(&file.0).unwrap()), ["for ever"]);
+}
+
 fn forks() {
     mungo::go(|| trace::log("the parent")).join().unwrap();
     // SAFETY: the child calls what may be called there, and ends.

@@ -8,7 +8,7 @@ use mungo::trace::{self, FlightRecorder};
 use mungo::{Runtime, go};
 use mungo_trace::{Kind, Stop, Trace};
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -294,6 +294,94 @@ fn a_slow_region_is_recorded() {
         _ => false,
     });
     assert!(slow, "{:#?}", trace.events);
+}
+
+/// A snapshot is made at most once a second, and none is forgotten.
+#[test]
+fn a_second_slow_region_within_a_second_is_recorded_too() {
+    let _alone = alone();
+    let file = TempFile::new("slow-again");
+    let recorder = FlightRecorder::builder().to(&file.0).on_slow_region(Duration::ZERO).start().unwrap();
+    drop(trace::region("first"));
+    wait_until("there is a snapshot", || file.0.exists());
+    drop(trace::region("second"));
+    let regions = |file: &TempFile| {
+        let trace = Trace::open(&file.0).unwrap();
+        trace.events.iter().filter(|event| matches!(event.kind, Kind::RegionBegin { .. })).count()
+    };
+    wait_until("there is another", || regions(&file) == 2);
+    drop(recorder);
+}
+
+#[test]
+fn a_signal_that_cannot_be_caught_is_an_error_each_time() {
+    let _alone = alone();
+    let file = TempFile::new("uncaught");
+    for _ in 0..2 {
+        let recorder = FlightRecorder::builder().to(&file.0).on_signal(libc::SIGKILL).start();
+        assert_eq!(recorder.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}
+
+/// Of what happened before it started nothing is in a trace, also if another one is on.
+#[test]
+fn a_second_trace_begins_with_its_start() {
+    let _alone = alone();
+    let (first, second) = (Limited::new(usize::MAX), Limited::new(usize::MAX));
+    let one = trace::start_writer(first.clone()).unwrap();
+    work(100);
+    let runtime = Runtime::builder().procs(1).build().unwrap();
+    runtime.run(|| {
+        trace::log("before");
+        let two = trace::start_writer(second.clone()).unwrap();
+        trace::log("after");
+        two.stop().unwrap();
+    });
+    one.stop().unwrap();
+    let logs = |limited: &Limited| {
+        let trace = limited.read();
+        let log = |event: &mungo_trace::Event| match event.kind {
+            Kind::Log { text, .. } => Some(trace.string(text).to_owned()),
+            _ => None,
+        };
+        trace.events.iter().filter_map(log).collect::<Vec<_>>()
+    };
+    assert_eq!(logs(&first), ["before", "after"]);
+    assert_eq!(logs(&second), ["after"]);
+}
+
+/// The file of the snapshot is a pipe that nobody empties for a while.
+#[test]
+fn a_slow_snapshot_does_not_hold_up_other_traces() {
+    let _alone = alone();
+    let file = TempFile::new("slow-pipe");
+    let beside = TempFile::new("slow-pipe.part");
+    let name = std::ffi::CString::new(beside.0.to_str().unwrap()).unwrap();
+    // SAFETY: a path that ends with zero.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let recorder = FlightRecorder::start().unwrap();
+    work(5000);
+    let path = file.0.clone();
+    let snapshot = std::thread::spawn(move || recorder.snapshot(path));
+    let mut pipe = std::fs::File::open(&beside.0).unwrap();
+    let mut bytes = vec![0; 1];
+    pipe.read_exact(&mut bytes).unwrap(); // it is written, and there is more than the pipe holds
+    let started = Arc::new(AtomicBool::new(false));
+    let other = {
+        let started = started.clone();
+        std::thread::spawn(move || {
+            let tracing = trace::start_writer(io::sink()).unwrap();
+            started.store(true, Relaxed);
+            tracing.stop().unwrap();
+        })
+    };
+    wait_until("another trace has started", || started.load(Relaxed));
+    assert!(!snapshot.is_finished(), "the pipe is full");
+    pipe.read_to_end(&mut bytes).unwrap();
+    other.join().unwrap();
+    let summary = snapshot.join().unwrap().unwrap();
+    assert_eq!(summary.bytes, bytes.len() as u64);
+    Trace::read(&bytes[..]).unwrap();
 }
 
 #[test]

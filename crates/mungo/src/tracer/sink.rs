@@ -170,8 +170,8 @@ impl Recorder {
         }
     }
 
-    /// Writes a whole trace.
-    pub(super) fn write_to(&self, out: &mut dyn Write) -> io::Result<Summary> {
+    /// Returns a whole trace.
+    pub(super) fn to_bytes(&self) -> (Vec<u8>, Summary) {
         let mut bytes = Vec::new();
         self.origin.begin(&mut bytes);
         places::put_from(&mut bytes, 0);
@@ -186,8 +186,6 @@ impl Recorder {
             summary.duration = Duration::from_nanos(old.sync.time_ns - first);
         }
         summary.bytes = bytes.len() as u64;
-        out.write_all(&bytes)?;
-        out.flush()?;
-        Ok(summary)
+        (bytes, summary)
     }
 }

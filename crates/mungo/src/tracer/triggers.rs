@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Relaxed, Release},
 };
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub(crate) struct Triggers {
 }
 
 static WANTED: AtomicU32 = AtomicU32::new(0);
+/// Those of them that are wanted because the program is dead.
+static DEAD: AtomicU32 = AtomicU32::new(0);
 static ON_DEADLOCK: AtomicU32 = AtomicU32::new(0);
 static ON_POLICY: AtomicU32 = AtomicU32::new(0);
 static ON_SIGNAL: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
@@ -60,7 +62,7 @@ impl Triggers {
 
 /// Ends all triggers of a slot.
 pub(super) fn disarm(slot: usize) {
-    for word in ON_SIGNAL.iter().chain([&ON_DEADLOCK, &ON_POLICY, &WANTED]) {
+    for word in ON_SIGNAL.iter().chain([&ON_DEADLOCK, &ON_POLICY, &DEAD, &WANTED]) {
         word.fetch_and(!(1 << slot), Relaxed);
     }
     set_slow(slot, u64::MAX);
@@ -73,9 +75,23 @@ fn set_slow(slot: usize, slow_ns: u64) {
     SLOWEST_NS.store(least, Relaxed);
 }
 
-/// Takes the slots whose snapshots are wanted, one bit each.
-pub(super) fn take_wanted() -> u32 {
-    WANTED.swap(0, AcqRel) // ORDERING: what came before the wish is in the round that follows
+/// The slots whose snapshots are wanted, one bit each.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) all: u32,
+    /// Those that are the last ones, before the process ends.
+    pub(super) dead: u32,
+}
+
+/// Takes the slots whose snapshots are wanted.
+pub(super) fn take_wanted() -> Wanted {
+    let all = WANTED.swap(0, AcqRel); // ORDERING: what came before the wish is in the round that follows
+    Wanted { all, dead: DEAD.load(Relaxed) }
+}
+
+/// Keeps wishes for a later round. By the holder of the writer's lock, before another recorder can get the slot.
+pub(super) fn put_back(slots: u32) {
+    WANTED.fetch_or(slots, Relaxed);
 }
 
 /// Safe in a signal handler.
@@ -107,18 +123,23 @@ pub(crate) fn policy_replaced() {
 
 /// Tells recorders that the program is dead.
 pub(super) fn dead() {
-    want(ON_DEADLOCK.load(Relaxed));
+    let slots = ON_DEADLOCK.load(Relaxed);
+    DEAD.fetch_or(slots, Relaxed); // before the wish, which publishes it
+    want(slots);
 }
 
 /// The handlers that were there before ours.
 static PREVIOUS: [OnceLock<libc::sigaction>; SIGNALS] = [const { OnceLock::new() }; SIGNALS];
+
+/// Whether our handler is there. Written under the writer's lock.
+static CAUGHT: [AtomicBool; SIGNALS] = [const { AtomicBool::new(false) }; SIGNALS];
 
 /// Installs the handler for a signal; once for the process.
 fn catch(signal: c_int) -> io::Result<()> {
     let Some(previous) = usize::try_from(signal).ok().and_then(|at| PREVIOUS.get(at)) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is no signal")));
     };
-    if previous.get().is_some() {
+    if CAUGHT[signal as usize].load(Relaxed) {
         return Ok(());
     }
     // SAFETY: a handler of the three-argument kind, on the alternate stack; what was there is called by it.
@@ -127,7 +148,7 @@ fn catch(signal: c_int) -> io::Result<()> {
         if libc::sigaction(signal, std::ptr::null(), &mut old) != 0 {
             return Err(io::Error::last_os_error());
         }
-        _ = previous.set(old);
+        _ = previous.set(old); // first: our handler looks there
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
         action.sa_sigaction = handle as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
@@ -136,6 +157,7 @@ fn catch(signal: c_int) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
+    CAUGHT[signal as usize].store(true, Relaxed);
     Ok(())
 }
 

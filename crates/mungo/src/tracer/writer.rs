@@ -15,7 +15,7 @@ use crate::sys::{clock as sys_clock, futex, thread};
 use std::ffi::c_void;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -124,13 +124,16 @@ fn add(make: impl FnOnce(&mut Control) -> io::Result<Sink>) -> io::Result<SinkId
         chunk::make_up_to(FIRST_CHUNKS);
         control.round.take(); // left over from before
     }
-    let sink = make(&mut control)?;
-    let id = SinkId(control.next_id);
+    if !control.sinks.is_empty() {
+        control.do_round(); // what happened before is for the others alone
+    }
     if !control.has_thread {
-        thread::start(STACK, main, std::ptr::null_mut())?;
+        thread::start(STACK, main, std::ptr::null_mut())?; // it leaves again, should there be no sink
         control.has_thread = true;
         ALIVE.store(true, Relaxed);
     }
+    let sink = make(&mut control)?;
+    let id = SinkId(control.next_id);
     control.next_id += 1;
     control.sinks.push(Entry { id, sink });
     if !super::is_on() {
@@ -150,16 +153,16 @@ pub(crate) fn stop(id: SinkId) -> io::Result<Summary> {
     }
     control.do_round(); // what was put down before
     let Entry { sink, .. } = control.sinks.remove(at);
+    if let Sink::Recorder { slot, .. } = &sink {
+        triggers::disarm(*slot); // with the lock: the slot is free for others after it
+    }
     if control.sinks.is_empty() {
         call(); // the thread leaves
     }
     drop(control);
     match sink {
         Sink::Stream(stream) => stream.finish(clock::now()),
-        Sink::Recorder { slot, .. } => {
-            triggers::disarm(slot);
-            Ok(Summary::default())
-        }
+        Sink::Recorder { .. } => Ok(Summary::default()),
     }
 }
 
@@ -173,14 +176,18 @@ pub(crate) fn flush(id: SinkId) -> io::Result<()> {
     }
 }
 
-/// Writes what a recorder has.
+/// Writes what a recorder has. The file is written without the lock: a slow one does not hold up other traces.
 pub(crate) fn snapshot(id: SinkId, out: &mut dyn Write) -> io::Result<Summary> {
     let mut control = lock()?;
     control.do_round();
-    match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
-        Some(Sink::Recorder { recorder, .. }) => recorder.write_to(out),
-        _ => Err(io::Error::new(io::ErrorKind::NotFound, "the flight recorder has ended already")),
-    }
+    let (bytes, summary) = match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
+        Some(Sink::Recorder { recorder, .. }) => recorder.to_bytes(),
+        _ => return Err(io::Error::new(io::ErrorKind::NotFound, "the flight recorder has ended already")),
+    };
+    drop(control);
+    out.write_all(&bytes)?;
+    out.flush()?;
+    Ok(summary)
 }
 
 /// Starts to trace into a writer until the process exits.
@@ -228,12 +235,17 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             break;
         }
         control.do_round();
-        control.serve_triggers();
+        let snapshots = control.take_snapshots();
         control.make_room();
         if LAST_WORDS.load(Relaxed) {
             control.finish_streams();
         }
         drop(control);
+        for (path, bytes) in snapshots {
+            if let Err(error) = write_anew(&path, |out| out.write_all(&bytes)) {
+                say!("mungo: no snapshot of the trace in {}: {error}", path.display());
+            }
+        }
         SERVED.store(calls, Release); // ORDERING: the round to `before_exit`
         futex::wake(&SERVED, u32::MAX);
         futex::wait(&CALLS, calls, Some(sys_clock::now_ns() + PERIOD_NS));
@@ -267,20 +279,26 @@ impl Control {
         }
     }
 
-    /// Writes the snapshots that triggers asked for.
-    fn serve_triggers(&mut self) {
+    /// Returns the snapshots that triggers asked for, with their paths. One that comes too soon after the last waits;
+    /// the one of a deadlock never does, since the process ends.
+    fn take_snapshots(&mut self) -> Vec<(PathBuf, Vec<u8>)> {
         let (wanted, now) = (triggers::take_wanted(), sys_clock::now_ns());
+        let (mut snapshots, mut too_soon) = (Vec::new(), 0);
         for entry in &mut self.sinks {
             if let Sink::Recorder { recorder, slot, triggers, last_ns } = &mut entry.sink
-                && wanted & 1 << *slot != 0
-                && now.saturating_sub(*last_ns) >= SNAPSHOT_PAUSE_NS
+                && wanted.all & 1 << *slot != 0
             {
-                *last_ns = now;
-                if let Err(error) = write_anew(&triggers.path, |out| recorder.write_to(out).map(drop)) {
-                    say!("mungo: no snapshot of the trace in {}: {error}", triggers.path.display());
+                let is_last = wanted.dead & 1 << *slot != 0;
+                if !is_last && now.saturating_sub(*last_ns) < SNAPSHOT_PAUSE_NS {
+                    too_soon |= 1 << *slot;
+                    continue;
                 }
+                *last_ns = now;
+                snapshots.push((triggers.path.clone(), recorder.to_bytes().0));
             }
         }
+        triggers::put_back(too_soon);
+        snapshots
     }
 
     /// Makes more chunks, if many were full or lanes have most of them.
