@@ -33,7 +33,12 @@ fn each_path_answers() {
         let body = String::from_utf8_lossy(&body);
         assert!(status == 200 && body.contains(part), "{target}: {status} {body}");
     }
-    let (status, trace) = get(address, "/debug/pprof/trace?seconds=0.05");
+    let mut answer = (503, Vec::new());
+    common::wait_until("no other test takes a trace", || {
+        answer = get(address, "/debug/pprof/trace?seconds=0.05");
+        answer.0 != 503
+    });
+    let (status, trace) = answer;
     assert!(status == 200 && trace.len() > 16, "{status}, {} bytes", trace.len());
     if cfg!(all(feature = "profile", target_arch = "x86_64", target_os = "linux")) {
         let targets = ["goroutine", "block", "mutex", "sleep", "network", "runnable", "profile?seconds=0.05"];
@@ -43,7 +48,50 @@ fn each_path_answers() {
         }
         let (_, text) = get(address, "/debug/pprof/goroutine?debug=1");
         assert!(String::from_utf8_lossy(&text).starts_with("goroutine profile: "));
+        let (_, text) = get(address, "/debug/pprof/goroutine?debug=2");
+        assert!(String::from_utf8_lossy(&text).contains("mungo-debug-http"));
     }
+}
+
+/// A collector asks for what was added in the next seconds.
+#[test]
+#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+fn profiles_of_the_next_seconds() {
+    use std::time::Duration;
+    let address = mungo::debug::http::listen("127.0.0.1:0").unwrap();
+    mungo::profile::set_block_rate(Duration::from_micros(10)).unwrap();
+    let waits = |timeout| {
+        let (_tx, rx) = mungo::chan::bounded::<u8>(0);
+        mungo::go(move || rx.recv_timeout(timeout).unwrap_err()).join().unwrap();
+    };
+    waits(Duration::from_millis(20));
+    let text = |target: &str| String::from_utf8(get(address, target).1).unwrap();
+    assert!(text("/debug/pprof/block?debug=1").contains("profiles_of_the_next_seconds"));
+    let none = text("/debug/pprof/block?seconds=0.05&debug=1");
+    assert!(none.starts_with("block profile: 0 waits"), "{none}");
+    let asked = std::thread::spawn(move || get(address, "/debug/pprof/block?seconds=0.5&debug=2"));
+    while !asked.is_finished() {
+        waits(Duration::from_millis(20));
+    }
+    let some = String::from_utf8(asked.join().unwrap().1).unwrap();
+    assert!(some.contains("profiles_of_the_next_seconds"), "{some}");
+    let (status, profile) = get(address, "/debug/pprof/block?seconds=0.05");
+    assert!(status == 200 && profile.starts_with(&[0x1f, 0x8b]), "{status}");
+    mungo::profile::set_block_rate(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn one_trace_at_a_time() {
+    let address = mungo::debug::http::listen("127.0.0.1:0").unwrap();
+    let long = std::thread::spawn(move || get(address, "/debug/pprof/trace?seconds=3").0);
+    common::wait_until("it is taken", mungo::trace::is_on);
+    let mut refused = (200, Vec::new());
+    while refused.0 != 503 && !long.is_finished() {
+        refused = get(address, "/debug/pprof/trace?seconds=0");
+    }
+    let line = String::from_utf8(refused.1).unwrap();
+    assert_eq!(line, "/debug/pprof/trace: another trace is being taken: ask again later\n");
+    long.join().unwrap();
 }
 
 #[test]
@@ -59,6 +107,7 @@ fn what_is_asked_wrongly_is_answered_by_a_line() {
         ("/debug/pprof/profile?seconds=1e9", 400, "seconds is a number from 0 to 60, not '1e9'"),
         ("/debug/pprof/profile?hz=0", 400, "hz is a number from 1 to 10000, not '0'"),
         ("/debug/pprof/block?debug=7", 400, "not '7'"),
+        ("/debug/pprof/block?seconds=61", 400, "seconds is a number from 0 to 60, not '61'"),
     ] {
         let (found, body) = get(address, target);
         let body = String::from_utf8_lossy(&body);

@@ -8,12 +8,15 @@
 //! | `/debug/waits`                | which goroutine waits for whom, as [`wait_graph`](crate::debug::wait_graph)  |
 //! | `/debug/waits?format=dot`     | the same for Graphviz                                                        |
 //! | `/debug/pprof/NAME`           | a [profile](crate::profile) for `go tool pprof`; `?debug=1`: as text         |
+//! | `/debug/pprof/NAME?seconds=`  | what was added to it in the next seconds                                     |
 //! | `/debug/pprof/profile?seconds=&hz=` | a CPU profile of the next seconds (10 unless said, at 100 Hz)          |
 //! | `/debug/pprof/trace?seconds=` | an execution trace of the next seconds (1 unless said), for `mungo trace`    |
 //! | `/metrics`                    | the metrics of the runtime that serves, for Prometheus                       |
 //!
 //! The profiles have the names `goroutine`, `block`, `mutex`, `sleep`, `network` and `runnable`; all but the first need
-//! a block rate (`profile::set_block_rate`, `MUNGO_BLOCK_RATE`).
+//! a block rate (`profile::set_block_rate`, `MUNGO_BLOCK_RATE`). `goroutine?debug=2` lists each goroutine with its
+//! stack. One trace is taken at a time, of at most 64 MiB, since it is kept in memory; what cannot be done is answered
+//! by status 503 and a line that says why.
 //!
 //! [`listen`] serves them on an address of their own, [`serve`] on a listener until a context is done. A server of the
 //! program's own calls [`respond`] for paths that it does not know:
@@ -37,11 +40,18 @@ use crate::metrics::Metrics;
 use crate::sched::report::live::snapshot;
 use crate::sched::start::with_current;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest trace and longest CPU profile, in seconds.
 const LONGEST_S: u64 = 60;
+
+/// Most bytes of a trace, which is in memory until it is sent. TUNED: guess.
+const LARGEST_TRACE: usize = 64 << 20;
+
+/// Time between two looks at whether a trace is too large.
+const LOOK: Duration = Duration::from_millis(100);
 
 const PATHS: [(&str, &str); 13] = [
     ("/debug/sched", "what the scheduler does now, as JSON"),
@@ -99,7 +109,7 @@ pub fn respond(target: &str) -> Answer {
         "/debug/waits" => &["format"],
         "/debug/pprof/trace" => &["seconds"],
         "/debug/pprof/profile" => &["seconds", "hz"],
-        _ if path.starts_with("/debug/pprof/") => &["debug"],
+        _ if path.starts_with("/debug/pprof/") => &["debug", "seconds"],
         _ => &[],
     };
     let query = match parse(query, known) {
@@ -120,7 +130,7 @@ pub fn respond(target: &str) -> Answer {
             profiles::cpu(parameter("seconds").unwrap_or("10"), parameter("hz").unwrap_or("100"))
         }
         _ if let Some(name) = path.strip_prefix("/debug/pprof/")
-            && let Some(answer) = profiles::named(name, parameter("debug")) =>
+            && let Some(answer) = profiles::named(name, parameter("debug"), parameter("seconds")) =>
         {
             answer
         }
@@ -156,14 +166,33 @@ fn parse<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, 
     Ok(found)
 }
 
-/// Memory that a trace is written to.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
+/// Memory that a trace is written to. It fails when the room is used up, which ends the trace.
+#[derive(Clone)]
+struct Memory {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    room: usize,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Memory {
+    fn new(room: usize) -> Memory {
+        Memory { bytes: Arc::default(), room, is_full: Arc::default() }
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
+    fn write(&mut self, new: &[u8]) -> io::Result<usize> {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if new.len() > self.room - bytes.len() {
+            self.is_full.store(true, Relaxed);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        bytes.extend_from_slice(new);
+        Ok(new.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -179,20 +208,55 @@ fn duration(seconds: &str) -> Result<Duration, Answer> {
 }
 
 fn trace(seconds: &str) -> Answer {
-    let duration = match duration(seconds) {
-        Ok(duration) => duration,
-        Err(refused) => return refused,
-    };
-    let memory = Memory::default();
+    match duration(seconds) {
+        Ok(duration) => trace_for(duration, LARGEST_TRACE),
+        Err(refused) => refused,
+    }
+}
+
+/// Takes a trace of at most `room` bytes.
+fn trace_for(duration: Duration, room: usize) -> Answer {
+    /// Whether a trace is being taken.
+    static BUSY: AtomicBool = AtomicBool::new(false);
+    struct Turn;
+    impl Drop for Turn {
+        fn drop(&mut self) {
+            BUSY.store(false, Relaxed);
+        }
+    }
+    if BUSY.swap(true, Relaxed) {
+        return Answer::text(503, "/debug/pprof/trace: another trace is being taken: ask again later\n");
+    }
+    let _turn = Turn;
+    let (memory, start) = (Memory::new(room), Instant::now());
     let traced = crate::trace::start_writer(memory.clone()).and_then(|tracing| {
-        crate::time::sleep(duration);
+        while start.elapsed() < duration && !memory.is_full.load(Relaxed) {
+            crate::time::sleep(LOOK.min(duration.saturating_sub(start.elapsed())));
+        }
         tracing.stop()
     });
     match traced {
-        Ok(_) => {
-            let body = std::mem::take(&mut *memory.0.lock().unwrap_or_else(PoisonError::into_inner));
-            Answer::of("application/octet-stream", body)
+        Ok(_) => Answer::of("application/octet-stream", memory.take()),
+        Err(_) if memory.is_full.load(Relaxed) => {
+            let seconds = start.elapsed().as_secs_f64();
+            let why = format!("more than {} MiB in {seconds:.1} s: ask for fewer seconds", room >> 20);
+            Answer::text(503, format!("/debug/pprof/trace: {why}\n"))
         }
         Err(e) => Answer::text(503, format!("/debug/pprof/trace: {e}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a runtime")]
+    fn a_trace_that_is_too_large_is_refused_and_ends() {
+        let start = Instant::now();
+        let answer = crate::spawn::go(|| trace_for(Duration::from_secs(60), 100)).join().unwrap();
+        let body = String::from_utf8_lossy(&answer.body);
+        assert!(answer.status == 503 && body.contains("ask for fewer seconds"), "{} {body}", answer.status);
+        assert!(start.elapsed() < Duration::from_secs(50), "nobody waits for the rest of it");
     }
 }

@@ -5,7 +5,7 @@ use super::Answer;
 const WHY: &str = "profiles need the feature `profile`, and x86-64 Linux\n";
 
 /// Says that there is no profile.
-pub(super) fn named(name: &str, _debug: Option<&str>) -> Option<Answer> {
+pub(super) fn named(name: &str, _debug: Option<&str>, _seconds: Option<&str>) -> Option<Answer> {
     let known = ["goroutine", "block", "mutex", "sleep", "network", "runnable"];
     known.contains(&name).then(|| Answer::text(503, WHY))
 }

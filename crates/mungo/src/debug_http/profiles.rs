@@ -4,8 +4,9 @@ use super::{Answer, duration};
 use crate::profile::{self, Profile};
 use crate::sched::report::collect::on_a_new_thread;
 
-/// Returns the profile with this name, gzipped for pprof, or as text. `None`: there is none.
-pub(super) fn named(name: &str, debug: Option<&str>) -> Option<Answer> {
+/// Returns the profile with this name, of all time or of the next seconds, gzipped for pprof, or as text. `None`: there
+/// is none.
+pub(super) fn named(name: &str, debug: Option<&str>, seconds: Option<&str>) -> Option<Answer> {
     let take: fn() -> Profile = match name {
         "goroutine" => profile::goroutine,
         "block" => profile::block,
@@ -15,10 +16,25 @@ pub(super) fn named(name: &str, debug: Option<&str>) -> Option<Answer> {
         "runnable" => profile::runnable,
         _ => return None,
     };
+    if let Some(other) = debug.filter(|debug| !["0", "1", "2"].contains(debug)) {
+        let why = format!("debug is 0 (for pprof), 1 (text) or 2 (each goroutine), not '{other}'\n");
+        return Some(Answer::text(400, why));
+    }
+    if name == "goroutine" && debug == Some("2") {
+        return Some(Answer::text(200, crate::debug::dump().to_string()));
+    }
+    let taken = match seconds.map(duration) {
+        None => take(),
+        Some(Err(refused)) => return Some(refused),
+        Some(Ok(duration)) => {
+            let before = take();
+            crate::time::sleep(duration);
+            take().since(&before)
+        }
+    };
     Some(match debug {
-        None | Some("0") => written(&take()),
-        Some("1") => Answer::text(200, take().to_text()),
-        Some(other) => Answer::text(400, format!("debug is 0 (for pprof) or 1 (text), not '{other}'\n")),
+        None | Some("0") => written(&taken),
+        _ => Answer::text(200, taken.to_text()),
     })
 }
 
