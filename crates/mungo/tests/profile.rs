@@ -2,6 +2,8 @@
 #![cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
 #![cfg(not(miri))]
 
+#[macro_use]
+mod common;
 mod pprof_support;
 
 use mungo::chan::bounded;
@@ -13,6 +15,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+children!(has_no_timers, has_one_p_that_computes);
 
 /// Rates and profiles are the process's: one test at a time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -263,6 +267,94 @@ fn goroutines_are_counted_by_stack_and_inherit_labels() {
 }
 
 #[inline(never)]
+fn keeps_the_lock(lock: &Mutex<()>, until: &mungo::chan::Receiver<()>) {
+    let _held = lock.lock();
+    _ = until.recv();
+}
+
+/// A lock that is never given back is what one looks for.
+#[test]
+fn a_wait_for_a_lock_that_is_not_over_is_charged_to_the_holder() {
+    let _one = one_at_a_time();
+    let before = profile::mutex();
+    profile::set_block_rate(Duration::from_micros(10)).unwrap();
+    let lock = Arc::new(Mutex::new(()));
+    let (done, until) = bounded::<()>(0);
+    let holder = mungo::go({
+        let lock = lock.clone();
+        move || keeps_the_lock(&lock, &until)
+    });
+    common::wait_until("it is locked", || lock.try_lock().is_none());
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = lock.clone();
+            mungo::go(move || drop(lock.lock()))
+        })
+        .collect();
+    let mut found = (0, Duration::ZERO);
+    common::wait_until("the holder is charged", || {
+        let profile = decoded(&profile::mutex().since(&before));
+        found = sum(profile.samples.iter().filter(|s| s.is_in("keeps_the_lock")));
+        found.0 == 3
+    });
+    assert!(found.1 >= Duration::from_millis(30), "{found:?}");
+    drop(done);
+    holder.join().unwrap();
+    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    profile::set_block_rate(Duration::ZERO).unwrap();
+}
+
+/// One P that computes and is not interrupted, and goroutines that cannot run because of it.
+fn has_one_p_that_computes() {
+    profile::set_block_rate(Duration::from_micros(1)).unwrap();
+    let runtime = common::runtime(1);
+    let ended = Arc::new(AtomicBool::new(false));
+    let busy = runtime.spawn({
+        let ended = ended.clone();
+        move || {
+            let _waiting: Vec<_> = (0..3).map(|_| mungo::go(|| ())).collect();
+            while !ended.load(Relaxed) {}
+        }
+    });
+    let mut found = Duration::ZERO;
+    common::wait_until("the wait shows", || {
+        let profile = profile::runnable();
+        let here =
+            |s: &&profile::Sample| s.spawned_at.is_some_and(|place| place.file().ends_with("profile.rs"));
+        found = profile.samples().iter().filter(here).map(|sample| sample.time).sum();
+        found >= Duration::from_millis(30)
+    });
+    ended.store(true, Relaxed);
+    busy.join().unwrap();
+}
+
+#[test]
+fn a_wait_for_a_p_that_is_not_over_counts() {
+    let mut command = common::child::command("has_one_p_that_computes");
+    command.env("MUNGO_DEBUG", "asyncpreempt=0");
+    common::child::finish(command).assert_success();
+}
+
+/// No timers are left for this user.
+fn has_no_timers() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel reads the limits.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &none) }, 0);
+    let profile = profile::cpu(Duration::from_millis(500), 100).unwrap();
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+    let text = profile.to_text();
+    let missed = text.split_once('(').and_then(|(_, rest)| rest.split_once(" threads could not be sampled"));
+    let missed: usize = missed.expect("a remark").0.parse().unwrap();
+    assert!((1..=threads + 4).contains(&missed), "{missed} of {threads}: {text}");
+}
+
+/// They were counted fifty times a second.
+#[test]
+fn threads_without_a_timer_are_counted_once() {
+    common::child::run("has_no_timers").assert_success();
+}
+
+#[inline(never)]
 fn burns_the_cpu(until: Instant) -> u64 {
     let mut n = 1u64;
     while Instant::now() < until {
@@ -349,6 +441,19 @@ fn a_child_of_a_fork_goes_on_without_profiles() {
     profiler.stop().unwrap();
 }
 
+#[inline(never)]
+fn waits_for_a_client(listener: &mungo::net::TcpListener) {
+    std::hint::black_box(listener.accept().unwrap());
+}
+
+#[inline(never)]
+fn yields_often() {
+    let until = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < until {
+        mungo::yield_now();
+    }
+}
+
 /// All profiles of a busy moment, read by Go's own tool, if there is one: `MUNGO_TEST_GO`, or `go` in the path.
 #[test]
 fn go_tool_pprof_opens_them() {
@@ -370,16 +475,28 @@ fn go_tool_pprof_opens_them() {
             })
             .collect();
         let burning = mungo::go(|| burns_the_cpu(Instant::now() + Duration::from_millis(400)));
+        let listener = mungo::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepting = mungo::go(move || waits_for_a_client(&listener));
+        mungo::go(yields_often).join().unwrap();
         let cpu = profile::cpu(Duration::from_millis(300), 100).unwrap();
+        drop(mungo::net::TcpStream::connect(address).unwrap());
+        accepting.join().unwrap();
         let goroutines = profile::goroutine();
         tx.send(1).unwrap();
         held.into_iter().for_each(|g| g.join().unwrap());
         _ = (waiting.join().unwrap(), burning.join().unwrap(), stop.load(Relaxed));
-        [goroutines, cpu, profile::block(), profile::mutex(), profile::sleep(), profile::runnable()]
+        [
+            (goroutines, "waits_for_a_value"),
+            (cpu, "burns_the_cpu"),
+            (profile::block(), "waits_for_a_value"),
+            (profile::mutex(), "holds_the_lock"),
+            (profile::sleep(), "holds_the_lock"),
+            (profile::network(), "waits_for_a_client"),
+            (profile::runnable(), "yields_often"),
+        ]
     });
-    let wanted =
-        ["waits_for_a_value", "burns_the_cpu", "waits_for_a_value", "holds_the_lock", "holds_the_lock", ""];
-    for (profile, wanted) in profiles.iter().zip(wanted) {
+    for (profile, wanted) in &profiles {
         let name = format!("mungo-{}-{}.pb.gz", std::process::id(), profile.kind().as_str());
         let file = std::env::temp_dir().join(name);
         profile.write_to(std::fs::File::create(&file).unwrap()).unwrap();
@@ -387,7 +504,7 @@ fn go_tool_pprof_opens_them() {
         std::fs::remove_file(&file).unwrap();
         let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(
-            output.status.success() && text.contains(wanted),
+            output.status.success() && text.contains(*wanted),
             "{}: {text}{errors}",
             profile.kind().as_str()
         );

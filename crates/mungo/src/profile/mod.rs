@@ -91,7 +91,8 @@ pub fn block() -> Profile {
 }
 
 /// Returns the waits for [`Mutex`](crate::sync::Mutex) and [`RwLock`](crate::sync::RwLock), at the goroutine that ended
-/// each wait: the one that unlocked. Waits that are not over have none yet.
+/// each wait: the one that unlocked. A wait that is not over is charged to the goroutine that has the lock, where it is
+/// now, if that is known.
 ///
 /// Empty unless there was a [`set_block_rate`].
 ///
@@ -141,7 +142,7 @@ pub fn network() -> Profile {
 }
 
 /// Returns the time that goroutines waited for a P, at the place where they went on: after they were woken, spawned,
-/// interrupted, or yielded.
+/// interrupted, or yielded. Those that still wait are included, without a stack.
 ///
 /// Empty unless there was a [`set_block_rate`].
 ///

@@ -9,7 +9,7 @@
 use super::keeper;
 use super::raw::Raw;
 use super::ring::{self, Sample};
-use super::store::Store;
+use super::store::{Store, Sums};
 use super::timers::Timers;
 use super::{Subject, raw};
 use crate::reason::WaitReason;
@@ -58,7 +58,7 @@ pub(crate) fn start(hz: u32) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         let period_ns = 1_000_000_000 / u64::from(hz);
-        kept.store.get_or_insert_with(Store::new).cpu.clear();
+        kept.store.get_or_insert_with(Store::new).cpu = Sums::default();
         PERIOD_NS.store(period_ns, Relaxed);
         let mut timers = Timers::new(period_ns);
         timers.watch_threads();
@@ -78,7 +78,7 @@ pub(crate) fn stop() -> io::Result<Raw> {
     let store = kept.store.get_or_insert_with(Store::new);
     store.collect();
     let sums = std::mem::take(&mut store.cpu);
-    let samples = sums.iter().map(|(key, sum)| raw::sample(store, key, *sum)).collect();
+    let samples = sums.iter().map(|sum| raw::sample_of(store, sum)).collect();
     Ok(Raw {
         samples,
         lost: ring::LOST[0].load(Relaxed) - lost_before,

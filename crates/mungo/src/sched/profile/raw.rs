@@ -7,6 +7,10 @@ use crate::reason::WaitReason;
 use crate::sched::report::collect;
 use crate::sched::report::dump::State;
 use crate::sched::report::stacks::Trace;
+use crate::sched::report::waits::holder_of_lock;
+use crate::sched::run::g::GRef;
+use crate::sched::run::sample;
+use crate::sched::sysmon::monitor;
 use crate::sys::clock;
 use std::collections::HashMap;
 use std::io;
@@ -42,12 +46,12 @@ pub(crate) struct RawSample {
 }
 
 /// Returns the sample of a sum.
-pub(super) fn sample(store: &Store, key: &Key, sum: Sum) -> RawSample {
+pub(super) fn sample_of(store: &Store, (key, sum, labels): (&Key, Sum, &Pairs)) -> RawSample {
     RawSample {
         trace: store.trace(key).clone(),
         count: sum.count,
         ns: sum.ns,
-        labels: store.labels(key).clone(),
+        labels: labels.clone(),
         goroutine: (key.goroutine != 0).then_some(key.goroutine),
         place: key.place,
         state: (key.reason != WaitReason::None).then_some(State::Waiting(key.reason)),
@@ -65,7 +69,7 @@ struct Group {
 
 /// Returns what all goroutines do now. On a plain thread.
 pub(crate) fn goroutines() -> Raw {
-    let samples = living(|seen| Some((1.0, 0.0, seen.state)));
+    let samples = living(|_| true, |seen| Some((1.0, 0.0, seen.state)));
     Raw { samples, ..Raw::default() }
 }
 
@@ -76,19 +80,13 @@ pub(crate) fn waits(subject: Subject) -> io::Result<Raw> {
     let mut samples = Vec::new();
     if let Some(store) = &mut kept.store {
         store.collect();
-        let sums = store.waits.iter().filter(|(key, _)| key.subject == subject);
-        samples.extend(sums.map(|(key, sum)| sample(store, key, *sum)));
+        let sums = store.waits.iter().filter(|(key, ..)| key.subject == subject);
+        samples.extend(sums.map(|sum| sample_of(store, sum)));
     }
     drop(kept);
     // A wait that ends between the two looks is in the next profile: it is never counted twice.
-    if sampler::waits_are_on() && !matches!(subject, Subject::Mutex | Subject::Runnable) {
-        samples.extend(living(|seen| match seen.state {
-            State::Waiting(reason) if Subject::of(reason) == subject => {
-                let counted_ns = now.saturating_sub(seen.since_ns.max(since));
-                (now.saturating_sub(seen.since_ns) >= LONG_NS).then_some((1.0, counted_ns as f64, seen.state))
-            }
-            _ => None,
-        }));
+    if sampler::waits_are_on() {
+        samples.extend(unfinished(subject, now, since));
     }
     Ok(Raw {
         samples,
@@ -99,10 +97,71 @@ pub(crate) fn waits(subject: Subject) -> io::Result<Raw> {
     })
 }
 
-/// Looks at all goroutines; `value` returns the number and the time in ns that one counts for.
-fn living(value: impl Fn(&collect::Seen) -> Option<(f64, f64, State)>) -> Vec<RawSample> {
+/// Returns the waits of a kind that are not over, and at least [`LONG_NS`] old.
+fn unfinished(subject: Subject, now: u64, since: u64) -> Vec<RawSample> {
+    // The time that counts of a wait that began then.
+    let counted = |began_ns: u64| {
+        let counted_ns = now.saturating_sub(began_ns.max(since)) as f64;
+        (now.saturating_sub(began_ns) >= LONG_NS).then_some(counted_ns)
+    };
+    match subject {
+        Subject::Mutex => {
+            let charged = charged_to_holders(counted);
+            let is_holder = |g: &GRef| charged.contains_key(&g.ptr().as_ptr().addr());
+            living(is_holder, |seen| {
+                let (sum, reason) = charged.get(&seen.g.as_ptr().addr())?;
+                Some((sum.count, sum.ns, State::Waiting(*reason)))
+            })
+        }
+        Subject::Runnable => {
+            // One that is timed stands for others, as when it is over.
+            let is_queued =
+                |g: &GRef| sample::queued(g).is_some_and(|(began_ns, _)| counted(began_ns).is_some());
+            let samples = living(is_queued, |seen| {
+                let (began_ns, weight) = seen.queued?;
+                Some((weight as f64, counted(began_ns)? * weight as f64, seen.state))
+            });
+            // The waits that are over have no state either.
+            samples.into_iter().map(|sample| RawSample { state: None, ..sample }).collect()
+        }
+        _ => living(
+            |_| true,
+            |seen| match seen.state {
+                State::Waiting(reason) if Subject::of(reason) == subject => {
+                    Some((1.0, counted(seen.since_ns)?, seen.state))
+                }
+                _ => None,
+            },
+        ),
+    }
+}
+
+/// Returns the waits for locks by the address of the holder's G.
+fn charged_to_holders(counted: impl Fn(u64) -> Option<f64>) -> HashMap<usize, (Sum, WaitReason)> {
+    let mut charged = HashMap::new();
+    for shared in monitor::runtimes() {
+        shared.for_each_g(|g| {
+            if let Some(g) = GRef::try_new(g)
+                && std::ptr::eq(g.shared.get(), &raw const *shared)
+                && let Some((holder, reason, since_ns)) = holder_of_lock(&g)
+                && let Some(ns) = counted(since_ns)
+            {
+                let (sum, _) = charged.entry(holder.as_ptr().addr()).or_insert((Sum::default(), reason));
+                sum.count += 1.0;
+                sum.ns += ns;
+            }
+        });
+    }
+    charged
+}
+
+/// Looks at all goroutines that `is_wanted`; `value` returns the number and the time in ns that one counts for.
+fn living(
+    is_wanted: impl Fn(&GRef) -> bool,
+    value: impl Fn(&collect::Seen) -> Option<(f64, f64, State)>,
+) -> Vec<RawSample> {
     let mut groups: HashMap<Group, (Sum, Option<Arc<Labels>>)> = HashMap::new();
-    let traces = collect::each(|seen| {
+    let traces = collect::each(is_wanted, |seen| {
         let Some((count, ns, state)) = value(&seen) else { return };
         let labels = seen.labels.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
         let group = Group { trace: seen.trace, state, place: seen.place, labels };

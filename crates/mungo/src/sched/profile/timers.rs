@@ -10,15 +10,16 @@
 
 use crate::sys::signal;
 use crate::sys::task;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::mem::MaybeUninit;
 
 /// The timers of the process, by thread.
 pub(super) struct Timers {
     period_ns: u64,
     by_thread: HashMap<i32, libc::timer_t>,
-    /// Threads for which the kernel refused one.
-    refused: u64,
+    /// Threads for which the kernel refused one, each once, however often it was asked.
+    refused: HashSet<i32>,
 }
 
 // SAFETY: ids of the kernel's timers, good in any thread.
@@ -26,7 +27,7 @@ unsafe impl Send for Timers {}
 
 impl Timers {
     pub(super) fn new(period_ns: u64) -> Timers {
-        Timers { period_ns, by_thread: HashMap::new(), refused: 0 }
+        Timers { period_ns, by_thread: HashMap::new(), refused: HashSet::new() }
     }
 
     /// Makes timers for threads that have none, and ends those of threads that are gone.
@@ -43,16 +44,17 @@ impl Timers {
         for tid in now {
             if let std::collections::hash_map::Entry::Vacant(vacant) = self.by_thread.entry(tid) {
                 match make(tid, self.period_ns) {
-                    Some(timer) => _ = vacant.insert(timer),
-                    None => self.refused += 1,
+                    Ok(timer) => _ = vacant.insert(timer),
+                    Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {} // the thread is gone
+                    Err(_) => _ = self.refused.insert(tid),
                 }
             }
         }
     }
 
-    /// Returns the number of times that the kernel refused to make one.
+    /// Returns the number of threads for which the kernel refused to make one.
     pub(super) fn refused(&self) -> u64 {
-        self.refused
+        self.refused.len() as u64
     }
 }
 
@@ -65,8 +67,8 @@ impl Drop for Timers {
     }
 }
 
-/// Starts a timer of a thread. `None`: the thread is gone, or the kernel has no more timers for this user.
-fn make(tid: i32, period_ns: u64) -> Option<libc::timer_t> {
+/// Starts a timer of a thread. `EINVAL`: the thread is gone; `EAGAIN`: the kernel has no more timers for this user.
+fn make(tid: i32, period_ns: u64) -> io::Result<libc::timer_t> {
     const PER_THREAD_SCHED: libc::clockid_t = 6;
     let clock = (!tid << 3) | PER_THREAD_SCHED;
     // SAFETY: the kernel reads the two structures and writes the id.
@@ -78,7 +80,7 @@ fn make(tid: i32, period_ns: u64) -> Option<libc::timer_t> {
         event.sigev_notify_thread_id = tid;
         let mut timer = MaybeUninit::uninit();
         if libc::timer_create(clock, &mut event, timer.as_mut_ptr()) != 0 {
-            return None;
+            return Err(io::Error::last_os_error());
         }
         let timer = timer.assume_init();
         let spec =
@@ -87,9 +89,10 @@ fn make(tid: i32, period_ns: u64) -> Option<libc::timer_t> {
         let first_ns = 1 + (tid as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % period_ns;
         let times = libc::itimerspec { it_interval: spec(period_ns), it_value: spec(first_ns) };
         if libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) != 0 {
+            let error = io::Error::last_os_error();
             libc::timer_delete(timer);
-            return None;
+            return Err(error);
         }
-        Some(timer)
+        Ok(timer)
     }
 }

@@ -12,8 +12,9 @@ use crate::sched::report::memory;
 use crate::sched::report::stacks::{Capture, Tracer};
 use crate::sched::report::waits::{self, Depth};
 use crate::sched::run::current::NoPreempt;
-use crate::sched::run::g::{G, GRef};
+use crate::sched::run::g::{G, GPtr, GRef};
 use crate::sched::run::m::M;
+use crate::sched::run::sample;
 use crate::sched::shared::Shared;
 use crate::sched::sysmon::monitor;
 use crate::sched::threads::blocking::blocking;
@@ -135,17 +136,26 @@ pub(crate) struct Seen {
     pub(crate) labels: Option<Arc<Labels>>,
     /// The number of its trace.
     pub(crate) trace: usize,
+    /// If it waits for a P and that is timed: since when, in ns, and the number of such waits that it stands for.
+    pub(crate) queued: Option<(u64, u64)>,
+    /// Its G.
+    pub(crate) g: GPtr,
 }
 
-/// Passes what all goroutines of all runtimes do to `f`, one after the other, on a plain thread. Returns the traces.
+/// Passes what the goroutines of all runtimes do that `is_wanted` accepts to `f`, one after the other, on a plain
+/// thread. Returns the traces.
 #[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
-pub(crate) fn each(mut f: impl FnMut(Seen)) -> Vec<Arc<super::stacks::Trace>> {
+pub(crate) fn each(
+    is_wanted: impl Fn(&GRef) -> bool,
+    mut f: impl FnMut(Seen),
+) -> Vec<Arc<super::stacks::Trace>> {
     let mut tracer = Tracer::new(true, usize::MAX);
     for shared in monitor::runtimes() {
         let mut on_m = OnM::new(&shared);
         shared.for_each_g(|g| {
             if let Some(g) = GRef::try_new(g)
                 && std::ptr::eq(g.shared.get(), &raw const *shared)
+                && is_wanted(&g)
                 && let Some(seen) = see(&g, &mut on_m, &mut tracer)
             {
                 f(seen);
@@ -166,12 +176,14 @@ fn see(g: &GRef, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<Seen> {
         None if !g.state.is_alive() => return None,
         None => (on_thread(g, on_m.find(g), &mut tracer.capture), 0),
     };
-    Some(Seen { state, since_ns, place: g.place(), labels: g.labels.look(), trace: tracer.trace() })
+    let queued = matches!(state, State::Runnable | State::Preempted).then(|| sample::queued(g)).flatten();
+    let (place, labels, trace) = (g.place(), g.labels.look(), tracer.trace());
+    Some(Seen { state, since_ns, place, labels, trace, queued, g: g.ptr() })
 }
 
 /// Returns what one goroutine does, and the number of its trace. `None`: it has ended.
 fn look_at(g: &GRef, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<(GoroutineDump, usize)> {
-    let Seen { state, since_ns, place, labels, trace } = see(g, on_m, tracer)?;
+    let Seen { state, since_ns, place, labels, trace, .. } = see(g, on_m, tracer)?;
     let waited_ns = clock::now_ns().saturating_sub(since_ns);
     let dump = GoroutineDump {
         id: g.id.load(Relaxed),

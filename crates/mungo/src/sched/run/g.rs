@@ -106,8 +106,8 @@ pub(crate) struct G {
     slot: AtomicPtr<()>,
     pub(crate) shared: Home,
     coro: UnsafeCell<MaybeUninit<Coro>>,
-    /// When it was queued, in ns, if that is timed: see `sched/run/sample.rs`. Owner of the G.
-    pub(crate) stamp: Cell<u64>,
+    /// When it was queued, in ns, if that is timed: see `sched/run/sample.rs`. Owner of the G; read by profiles.
+    pub(crate) stamp: AtomicU64,
     /// Coarse time of the last park or wake-up, in ns.
     pub(crate) since_ns: AtomicU64,
     pub(crate) join: AtomicUsize,
@@ -154,8 +154,9 @@ pub(crate) struct G {
     /// The `stack::inject::Frame` on its stack while an injected call has it suspended, else 0. Its own; read by
     /// dumps.
     interrupted_at: AtomicUsize,
-    /// Number of switches that the one that is timed stands for; 0: it is timed for a profile alone. Owner of the G.
-    pub(crate) stamp_weight: Cell<u64>,
+    /// Number of switches that the one that is timed stands for; 0: it is timed for a profile alone. Owner of the G;
+    /// read by profiles.
+    pub(crate) stamp_weight: AtomicU64,
     /// When it parked, in ns, if that is timed. Owner of the G.
     pub(crate) parked_ns: Cell<u64>,
     /// Number of calls of `lock_os_thread` that are in force. Its own.
@@ -209,8 +210,8 @@ impl G {
             place: AtomicPtr::new(null_mut()),
             reason: AtomicU8::new(WaitReason::None as u8),
             since_ns: AtomicU64::new(0),
-            stamp: Cell::new(UNTIMED),
-            stamp_weight: Cell::new(0),
+            stamp: AtomicU64::new(UNTIMED),
+            stamp_weight: AtomicU64::new(0),
             parked_ns: Cell::new(0),
             trimmed: AtomicBool::new(false),
             announced: AtomicBool::new(false),
@@ -400,7 +401,7 @@ impl G {
     #[inline]
     pub(crate) fn notify(&self) -> Wake {
         let wake = self.state.notify();
-        if wake == Wake::Enqueue && (self.stamp.get() == AT_WAKEUP || profile::is_long(self)) {
+        if wake == Wake::Enqueue && (self.stamp.load(Relaxed) == AT_WAKEUP || profile::is_long(self)) {
             sample::woken(self);
         }
         wake

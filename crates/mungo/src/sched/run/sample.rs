@@ -124,7 +124,7 @@ impl Sampler {
     #[inline(never)]
     pub(crate) fn begin(&self, n: u64, g: &G) -> u64 {
         let (weight, now) = self.switches.take(n);
-        g.stamp_weight.set(weight);
+        g.stamp_weight.store(weight, Relaxed);
         g.shared().monitor.note_time(now);
         now
     }
@@ -134,8 +134,8 @@ impl Sampler {
     #[inline(never)]
     pub(crate) fn spawned(&self, n: u64, g: &G) {
         let (weight, now) = self.spawns.take(n);
-        g.stamp_weight.set(weight);
-        g.stamp.set(now & !1);
+        g.stamp_weight.store(weight, Relaxed);
+        g.stamp.store(now & !1, Relaxed);
     }
 
     /// Records that `g` came back, and why.
@@ -143,24 +143,26 @@ impl Sampler {
     #[inline(never)]
     pub(crate) fn ended(&self, start_ns: u64, g: &G, why: Switch) {
         let now = clock::now_ns();
-        self.run_time.record(now - start_ns, g.stamp_weight.get());
+        self.run_time.record(now - start_ns, g.stamp_weight.load(Relaxed));
         g.parked_ns.set(now);
-        g.stamp.set(match why {
+        let stamp = match why {
             Switch::Park => AT_WAKEUP,
             Switch::End => UNTIMED,
             _ => now & !1,
-        });
+        };
+        g.stamp.store(stamp, Relaxed);
     }
 
     /// Records the wait of `g`, which has a stamp and is about to run.
     #[cold]
     #[inline(never)]
     pub(crate) fn started(&self, g: &G) {
-        let stamp = g.stamp.replace(UNTIMED);
+        let stamp = g.stamp.load(Relaxed);
+        g.stamp.store(UNTIMED, Relaxed);
         if stamp == AT_WAKEUP {
             return; // it was woken before it had parked
         }
-        let (waited_ns, weight) = (clock::now_ns().saturating_sub(stamp), g.stamp_weight.get());
+        let (waited_ns, weight) = (clock::now_ns().saturating_sub(stamp), g.stamp_weight.load(Relaxed));
         if weight == 0 {
             return; // it was timed for a profile alone
         }
@@ -177,13 +179,21 @@ impl Sampler {
 #[inline(never)]
 pub(crate) fn woken(g: &G) {
     let now = clock::now_ns();
-    let is_timed = g.stamp.replace(now | 1) == AT_WAKEUP;
+    let is_timed = g.stamp.load(Relaxed) == AT_WAKEUP;
+    g.stamp.store(now | 1, Relaxed);
     let timed = is_timed.then(|| g.parked_ns.get());
     if !is_timed {
-        g.stamp_weight.set(0);
+        g.stamp_weight.store(0, Relaxed);
     }
-    if profile::woken(g, now, timed, g.stamp_weight.get()) {
+    if profile::woken(g, now, timed, g.stamp_weight.load(Relaxed)) {
         // A copy of its stack was made, of which the goroutine's time in the queue should know nothing.
-        g.stamp.set(clock::now_ns() | 1);
+        g.stamp.store(clock::now_ns() | 1, Relaxed);
     }
+}
+
+/// Returns since when a goroutine that waits for a P lies in a queue, in ns, and how many such waits it stands for.
+/// `None`: it is not timed.
+pub(crate) fn queued(g: &G) -> Option<(u64, u64)> {
+    let (stamp, weight) = (g.stamp.load(Relaxed), g.stamp_weight.load(Relaxed));
+    (stamp > AT_WAKEUP && weight != 0).then_some((stamp, weight))
 }

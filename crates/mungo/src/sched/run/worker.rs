@@ -53,7 +53,7 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
     }
     let switch = p.counters.switches.next();
     traced::start(m, Some(p), &g, inherit);
-    if g.stamp.get() != UNTIMED {
+    if g.stamp.load(Relaxed) != UNTIMED {
         p.sampler.started(&g);
     }
     let timed_ns = if p.sampler.switches.is_turn(switch) { p.sampler.begin(switch, &g) } else { 0 };

@@ -5,6 +5,8 @@ use crate::reason::{Awaited, Several, WaitReason};
 use crate::sched::engine::inherit::{Holder, Owner};
 use crate::sched::report::collect::living;
 use crate::sched::report::memory;
+#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+use crate::sched::run::g::GPtr;
 use crate::sched::run::g::{G, GRef};
 use crate::sched::shared::Shared;
 use crate::sys::clock;
@@ -143,6 +145,20 @@ impl Found {
         let (key, has_limit) = (Key::of(g, runtimes), read.awaited.is_timed());
         let is_open = has_limit || read.too_many;
         Some(Found { g: g.clone(), key, is_open, objects, has_limit, reason, moment: read.moment })
+    }
+}
+
+/// Returns the goroutine that has the lock which `g` waits for, why it waits, and since when, in ns. `None`: it waits
+/// for no lock, or its holder is not known.
+#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+pub(crate) fn holder_of_lock(g: &GRef) -> Option<(GPtr, WaitReason, u64)> {
+    if !matches!(g.wait_reason(), WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite) {
+        return None; // a quick look first: most are none
+    }
+    let read = read(g)?;
+    match read.holder {
+        Holder::G(holder) if holder != g.ptr() => Some((holder, read.awaited.reason, read.moment.since_ns)),
+        _ => None,
     }
 }
 

@@ -22,6 +22,9 @@ mod look;
 mod print;
 mod stuck;
 
+#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+pub(crate) use look::holder_of_lock;
+
 use crate::reason::WaitReason;
 use crate::sched::report::collect::on_a_new_thread;
 use crate::sched::run::g::G;
