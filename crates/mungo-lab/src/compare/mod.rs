@@ -50,7 +50,7 @@ pub(crate) struct Contender {
     pub(crate) name: String,
     pub(crate) repeats: Vec<Repeat>,
     /// A page with the trace of its worst round, and the worst second in it, if asked for.
-    pub(crate) trace: Option<String>,
+    pub(crate) trace: Option<worst::Worst>,
 }
 
 /// The result of a comparison.

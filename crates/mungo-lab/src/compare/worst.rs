@@ -9,10 +9,35 @@ use crate::trace;
 use crate::workloads::Workload;
 use mungo::trace::Tracing;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A second, in ns.
 const SECOND: u64 = 1_000_000_000;
+
+/// The page of a trace, and the second in it that was worst, in ns.
+#[derive(Clone, Debug)]
+pub(crate) struct Worst {
+    /// Absolute.
+    page: PathBuf,
+    from: u64,
+    to: u64,
+}
+
+impl Worst {
+    /// Returns a link to it from a page in `folder`, which is absolute: both can be moved together.
+    pub(crate) fn link_from(&self, folder: &Path) -> String {
+        let common = self.page.components().zip(folder.components()).take_while(|(a, b)| a == b).count();
+        let up = folder.components().skip(common).map(|_| "..".to_owned());
+        let down = self.page.components().skip(common).map(|part| encoded(&part.as_os_str().to_string_lossy()));
+        format!("{}#t={},{}", up.chain(down).collect::<Vec<_>>().join("/"), self.from, self.to)
+    }
+}
+
+/// Returns the name of a file as a part of an address.
+fn encoded(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
 
 /// Starts a trace of this process.
 pub(super) fn start(path: &Path) -> Result<Tracing> {
@@ -64,7 +89,7 @@ pub(super) fn record(
         trace::write_page(&model, &path, &page)?;
         let full = std::path::absolute(&page).map_err(|e| Error::file("find", &page, &e))?;
         let (from, to) = worst_second(&model);
-        contender.trace = Some(format!("file://{}#t={from},{to}", full.display()));
+        contender.trace = Some(Worst { page: full, from, to });
     }
     Ok(())
 }
@@ -83,8 +108,18 @@ fn worst_second(model: &trace::Model) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_relative_and_encoded() {
+        let worst = Worst { page: "/a/my traces/50%/echo#1.trace.html".into(), from: 1, to: 2 };
+        assert_eq!(worst.link_from("/a".as_ref()), "my%20traces/50%25/echo%231.trace.html#t=1,2");
+        assert_eq!(worst.link_from("/a/b/c".as_ref()), "../../my%20traces/50%25/echo%231.trace.html#t=1,2");
+        assert_eq!(worst.link_from("/a/my traces/50%".as_ref()), "echo%231.trace.html#t=1,2");
+    }
+
     #[test]
     fn names_of_files_are_plain() {
-        assert_eq!(super::file_name("echo", "priority:age=5ms (2)"), "echo-priority-age-5ms--2-.trace");
+        assert_eq!(file_name("echo", "priority:age=5ms (2)"), "echo-priority-age-5ms--2-.trace");
     }
 }

@@ -5,10 +5,12 @@ use super::svg::{self, escape};
 use super::table::{self, interval};
 use crate::compare::{Comparison, Row};
 use std::fmt::Write;
+use std::path::Path;
 
 const STYLE: &str = include_str!("style.css");
 
-pub(super) fn render(c: &Comparison) -> String {
+/// Returns the page, which lies in `folder`.
+pub(super) fn render(c: &Comparison, folder: &Path) -> String {
     let rows = c.rows();
     let names: Vec<&str> = c.contenders.iter().map(|who| who.name.as_str()).collect();
     // Lines break between options.
@@ -38,7 +40,7 @@ pub(super) fn render(c: &Comparison) -> String {
     curves(&mut page, c);
     figures(&mut page, c, &rows);
     repeats(&mut page, c);
-    traces(&mut page, c);
+    traces(&mut page, c, folder);
     // `<` could end the script element.
     let data = json::render(c).replace('<', "\\u003c");
     _ = write!(page, "<script type=\"application/json\" id=\"data\">\n{data}</script>\n</main>\n</html>\n");
@@ -119,10 +121,10 @@ fn figures(page: &mut String, c: &Comparison, rows: &[Row]) {
 }
 
 /// Links to what went worst.
-fn traces(page: &mut String, c: &Comparison) {
-    let links = c.contenders.iter().filter_map(|who| Some((&who.name, who.trace.as_ref()?)));
+fn traces(page: &mut String, c: &Comparison, folder: &Path) {
+    let links = c.contenders.iter().filter_map(|who| Some((&who.name, who.trace.as_ref()?.link_from(folder))));
     let items: Vec<String> = links
-        .map(|(name, link)| format!("<li><a href=\"{}\">{}</a></li>", escape(link), escape(name)))
+        .map(|(name, link)| format!("<li><a href=\"{}\">{}</a></li>", escape(&link), escape(name)))
         .collect();
     if !items.is_empty() {
         *page += "<h2>Traces of the worst second</h2>\n<p class=\"faint\">The round of each policy with the longest \

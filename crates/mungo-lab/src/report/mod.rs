@@ -12,7 +12,7 @@ use crate::out::{Ink, Out};
 use crate::workloads::Workload;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a report file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,15 @@ enum Kind {
 }
 
 impl Kind {
-    fn render(self, comparison: &Comparison) -> String {
+    /// Returns the report, for a file at this path.
+    fn render(self, comparison: &Comparison, path: &Path) -> String {
         match self {
             Kind::Json => json::render(comparison),
             Kind::Csv => csv::render(comparison),
-            Kind::Html => html::render(comparison),
+            Kind::Html => {
+                let path = std::path::absolute(path).unwrap_or_default();
+                html::render(comparison, path.parent().unwrap_or(Path::new("/")))
+            }
         }
     }
 }
@@ -104,13 +108,13 @@ impl Open {
     /// Writes all reports, even if one of them fails.
     pub(crate) fn write(self, comparison: &Comparison, out: &Out) -> Result<()> {
         let print = match self.on_stdout {
-            Some(kind) => out.line(kind.render(comparison).trim_end()),
+            Some(kind) => out.line(kind.render(comparison, Path::new("page")).trim_end()),
             None => out.line(table::comparison(comparison, out)),
         };
         let mut result = print.map_err(Error::from);
         for mut target in self.files {
             target.vain = false;
-            match replace(&mut target.file, &target.kind.render(comparison)) {
+            match replace(&mut target.file, &target.kind.render(comparison, &target.path)) {
                 Ok(()) => eprintln!("mungo: wrote {}", target.path.display()),
                 Err(e) => result = result.and(Err(Error::file("write the report", &target.path, &e))),
             }

@@ -1,5 +1,6 @@
 //! One answer of a program, and the rates between two.
 
+use super::source::check_protocol;
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
 
@@ -38,6 +39,8 @@ impl Sample {
             let why = said["error"].as_str().unwrap_or("it has no 'runtimes'");
             return Err(Error::Failed(format!("the program's answer is not what it should be: {why}")));
         }
+        // Over HTTP there is no greeting that says it.
+        check_protocol(&said)?;
         Ok(Sample { said, rates: Vec::new() })
     }
 
@@ -151,7 +154,8 @@ mod tests {
     fn rates_are_differences_over_time() {
         let said = |ns: u64, n: u64| {
             let times = json!({ "below_ns": [{ "ns": 256, "count": n }] });
-            json!({ "pid": 1, "time_ns": ns, "runtimes": [{ "number": 0, "spawned": n, "ps": [{ "switches": 10 * n }],
+            json!({ "protocol": 1, "pid": 1, "time_ns": ns,
+                "runtimes": [{ "number": 0, "spawned": n, "ps": [{ "switches": 10 * n }],
                 "queue_wait": times, "wakeup_latency": times }] })
             .to_string()
         };
@@ -169,6 +173,16 @@ mod tests {
     #[test]
     fn nonsense_is_an_error() {
         assert!(Sample::parse("{").is_err());
+        let of = |protocol: &str| Sample::parse(&format!("{{{protocol}\"mungo\":\"0.0.9\",\"runtimes\":[]}}"));
+        assert!(of("\"protocol\":1,").is_ok());
+        for (protocol, complaint) in [
+            ("\"protocol\":0,", "an older version of the protocol (0, this is 1)"),
+            ("\"protocol\":2,", "a newer version of the protocol (2, this is 1)"),
+            ("", "does not say which version"),
+        ] {
+            let said = of(protocol).unwrap_err().to_string();
+            assert!(said.contains(complaint), "{said}");
+        }
         assert!(Sample::parse("{\"error\":\"no\"}").unwrap_err().to_string().contains("no"));
     }
 }

@@ -135,8 +135,16 @@ fn check(greeting: &str, shown: &str) -> Result<()> {
     if let Some(why) = greeting["error"].as_str() {
         return Err(failed(format!("the program at {shown} says: {why}")));
     }
-    let version = greeting["mungo"].as_str().unwrap_or("?");
-    match greeting["protocol"].as_u64() {
+    if greeting["protocol"].as_u64().is_none() {
+        return Err(failed(format!("{shown} is no socket of mungo: it does not say so")));
+    }
+    check_protocol(&greeting)
+}
+
+/// Checks the version of the protocol that a program speaks.
+pub(super) fn check_protocol(said: &Value) -> Result<()> {
+    let version = said["mungo"].as_str().unwrap_or("?");
+    match said["protocol"].as_u64() {
         Some(PROTOCOL) => Ok(()),
         Some(other) => {
             let age = if other < PROTOCOL { "an older" } else { "a newer" };
@@ -145,7 +153,10 @@ fn check(greeting: &str, shown: &str) -> Result<()> {
                  its version, {version}"
             )))
         }
-        None => Err(failed(format!("{shown} is no socket of mungo: it does not say so"))),
+        None => Err(failed(format!(
+            "the program does not say which version of the protocol it speaks: use the `mungo` of its version, \
+             {version}"
+        ))),
     }
 }
 

@@ -25,6 +25,18 @@ fn what(reason: &str, object: u64) -> String {
     }
 }
 
+/// Returns a text of the file as it may be printed: a file may come from anywhere, and a terminal obeys control
+/// characters. Those that change the direction of writing could make a text look like another one.
+fn printable(text: &str) -> String {
+    let plain = |c: char| match c {
+        '\n' | '\t' => ' ',
+        '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(plain).collect()
+}
+
 /// Hashes pairs of small numbers: the default hasher would be a third of the time that a trace takes.
 #[derive(Default)]
 struct Numbers(u64);
@@ -134,7 +146,7 @@ impl Builder {
             Kind::Created { g, parent, place } => self.created(event, at, g, parent, place),
             Kind::Named { g, name } => {
                 let g = self.goroutine(event.runtime, g);
-                self.model.goroutines[g as usize].name = dictionary.string(name).to_owned();
+                self.model.goroutines[g as usize].name = printable(dictionary.string(name));
             }
             Kind::Ready { g, waker, cause, queue, .. } => {
                 let waker = waker.map_or(NONE, |w| self.goroutine(event.runtime, w));
@@ -160,7 +172,7 @@ impl Builder {
             }
             Kind::ThreadStarted => self.model.counts.threads += 1,
             Kind::PolicyChanged { name } => {
-                let name = dictionary.string(name).to_owned();
+                let name = printable(dictionary.string(name));
                 self.model.policies.push((at, event.runtime, name));
             }
             Kind::TaskBegin { g, id, name } => self.begin(event, at, (true, id), g, dictionary.string(name)),
@@ -169,7 +181,7 @@ impl Builder {
             Kind::RegionEnd { g, id, name } => self.end(event, at, (false, id), g, dictionary.string(name)),
             Kind::Log { g, text } => {
                 let g = g.map_or(NONE, |g| self.goroutine(event.runtime, g));
-                let text = dictionary.string(text).to_owned();
+                let text = printable(dictionary.string(text));
                 self.model.logs.push(Log { at, g, text });
             }
             Kind::Dropped { count } => self.model.counts.dropped += count,
@@ -364,7 +376,7 @@ impl Builder {
         let object = if next < OBJECTS || self.reason_ids.contains_key(&(text.0, object)) { object } else { 0 };
         let index = *self.reason_ids.entry((text.0, object)).or_insert(next);
         if index == next {
-            self.model.reasons.push(what(dictionary.string(text), object));
+            self.model.reasons.push(printable(&what(dictionary.string(text), object)));
         }
         // The runtime has a few dozen reasons; a file with more than these is not its own.
         index.min(u16::MAX.into()) as u16
@@ -406,7 +418,7 @@ impl Builder {
     fn begin(&mut self, event: &Event, at: u64, id: (bool, u64), g: Option<u64>, name: &str) {
         let g = g.map_or(NONE, |g| self.goroutine(event.runtime, g));
         self.regions.insert(id, self.model.regions.len());
-        let name = name.to_owned();
+        let name = printable(name);
         self.model.regions.push(Region { name, is_task: id.0, g, start: at, end: at, is_whole: false });
     }
 
@@ -417,7 +429,7 @@ impl Builder {
             return;
         }
         let g = g.map_or(NONE, |g| self.goroutine(event.runtime, g));
-        let name = name.to_owned();
+        let name = printable(name);
         self.model.regions.push(Region { name, is_task: id.0, g, start: 0, end: at, is_whole: false });
     }
 
@@ -428,7 +440,7 @@ impl Builder {
         // Names of places may come after the events that use them.
         let mut places = vec!["before the trace".to_owned(); self.place_ids.len() + 1];
         for (id, at) in &self.place_ids {
-            places[*at as usize] = dictionary.place_name(PlaceId(*id));
+            places[*at as usize] = printable(&dictionary.place_name(PlaceId(*id)));
         }
         self.model.places = places;
         if self.model.reasons.is_empty() {

@@ -106,7 +106,8 @@ impl Picture {
     pub(crate) fn new(model: &Model, from: u64, to: u64, columns: usize) -> Picture {
         let mut ran = vec![0u64; model.goroutines.len()];
         for span in &model.spans {
-            ran[span.g as usize] += span.end.min(to).saturating_sub(span.start.max(from));
+            let ran = &mut ran[span.g as usize];
+            *ran = ran.saturating_add(span.end.min(to).saturating_sub(span.start.max(from)));
         }
         let mut most: Vec<u32> = (0..ran.len() as u32).filter(|&g| ran[g as usize] > 0).collect();
         most.sort_by_key(|&g| std::cmp::Reverse(ran[g as usize]));

@@ -96,7 +96,7 @@ fn verdicts(a: &Analysis, out: &Out) -> Result<()> {
 }
 
 fn latency(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
-    let split_total = |s: &super::analysis::Split| s.behind + s.idle + s.between;
+    let split_total = |s: &super::analysis::Split| s.behind.saturating_add(s.idle).saturating_add(s.between);
     let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
         let mut cells = vec![row.name.to_owned(), grouped(row.times.len())];
         cells.extend(quantiles(&row.times));
@@ -218,7 +218,7 @@ fn regions(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
     let rows = a.regions.iter().map(|row| {
         let [p50, _, p99, max] = quantiles(&row.times);
         let kind = if row.is_task { "task" } else { "region" };
-        let total = row.running + row.waiting + row.parked;
+        let total = row.running.saturating_add(row.waiting).saturating_add(row.parked);
         let mut cells = vec![row.name.clone(), kind.to_owned(), grouped(row.times.len()), p50, p99, max];
         cells.push(at(model.regions[row.slowest].start));
         cells.extend([row.running, row.waiting, row.parked].map(|part| percent(part, total)));

@@ -96,7 +96,7 @@ fn a_comparison_links_what_went_worst() {
     for policy in ["default", "fifo"] {
         let trace = folder.join(format!("pingpong-{policy}.trace"));
         assert!(stats(&trace)["runs"].as_u64() > Some(0));
-        let link = format!("pingpong-{policy}.trace.html#t=");
-        assert!(html.contains(&link), "no link to {policy}");
+        let link = format!("href=\"{}/pingpong-{policy}.trace.html#t=", folder.file_name().unwrap().display());
+        assert!(html.contains(&link), "no link to {policy}, from the folder of the page");
     }
 }

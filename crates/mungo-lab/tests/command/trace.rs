@@ -285,6 +285,104 @@ fn chrome_gets_json() {
     assert!(events.iter().filter(|e| e["ph"] == "X").all(|e| e["dur"].as_f64() >= Some(0.0)));
 }
 
+/// A verb, whose output goes to `out` if it needs one.
+fn verb_of(verb: &str, path: &Path, out: &Path) -> std::process::Command {
+    let mut command = trace(if verb == "chrome" { "perfetto" } else { verb }, path);
+    if matches!(verb, "perfetto" | "chrome") {
+        command.arg("-o").arg(out).args((verb == "chrome").then_some("--chrome"));
+    }
+    command
+}
+
+/// A trace of some records, a tick each, in a time of so many ns.
+fn records(name: &str, length_ns: u64, records: &[(u8, u8, u64)], g_name: &str) -> PathBuf {
+    use mungo_trace::format::{Block, EVENTS, Header, Record, Sync, kind, put_reasons};
+    let header = Header { version: 2, pid: 1, wall_ns: 0, ticks_per_second: 1_000_000_000 };
+    let mut bytes = header.to_bytes().to_vec();
+    bytes.extend(Sync { ticks: 0, time_ns: 0, dropped: 0, flags: 0 }.to_bytes());
+    put_reasons(&mut bytes, [(1, "chan receive"), (2, "\x1b]0;reason\x07")].into_iter());
+    let mut payload = Vec::new();
+    let mut put = |record: Record| {
+        payload.extend(record.head.to_le_bytes());
+        payload.extend(record.body.to_le_bytes());
+    };
+    for (at, &(kind, argument, body)) in records.iter().enumerate() {
+        put(Record::new(at as u32 + 1, kind, argument, 0, body));
+    }
+    put(Record::new(1, kind::NAMED, g_name.len().div_ceil(16) as u8, 0, 1));
+    let mut text = g_name.as_bytes().to_vec();
+    text.resize(text.len().next_multiple_of(16), 0);
+    payload.extend(text);
+    let len = payload.len() as u32;
+    bytes.extend(Block { kind: EVENTS, len, runtime: 3, m: 0, running: 0, base: 0 }.to_bytes());
+    bytes.extend(payload);
+    let ticks = records.len() as u64 + 1;
+    bytes.extend(Sync { ticks, time_ns: length_ns, dropped: 0, flags: 1 }.to_bytes());
+    let path = scratch(name);
+    fs::write(&path, bytes).expect("a file");
+    path
+}
+
+/// Two goroutines that wait and run by turns.
+fn turns() -> Vec<(u8, u8, u64)> {
+    use mungo_trace::format::{body, kind, stop};
+    let turn = |n: u64| {
+        let (g, other) = (1 + n % 2, 2 - n % 2);
+        let parked = (kind::STOP, stop::PARKED, body(7, 1 + (n % 2) as u16));
+        [(kind::READY, 1, g), (kind::READY, 1, other), (kind::START, 0, g), parked]
+    };
+    let begin = [(kind::PROC_GAINED, 0, 0), (kind::CREATED, 0, body(2, 1)), (kind::CREATED, 0, body(1, 1))];
+    begin.into_iter().chain((0..40).flat_map(turn)).collect()
+}
+
+/// A file may come from anywhere, and a terminal obeys control characters.
+#[test]
+fn what_a_file_says_does_not_reach_the_terminal_as_a_command() {
+    let path =
+        records("escapes.trace", 1_000_000_000, &turns(), "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}name");
+    for verb in ["stats", "replay"] {
+        let said = succeeds(&mut trace(verb, &path));
+        assert!(said.contains("name"), "{verb}: {said}");
+        let bad = said.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
+        assert_eq!(bad, None, "{verb}: {said:?}");
+    }
+}
+
+/// Times that no clock has.
+#[test]
+fn enormous_times_do_no_harm() {
+    for length in [u64::MAX, u64::MAX / 3] {
+        let path = records("enormous.trace", length, &turns(), "g");
+        for verb in ["stats", "view", "replay", "perfetto", "chrome"] {
+            succeeds(&mut verb_of(verb, &path, &scratch("enormous.out")));
+        }
+    }
+}
+
+#[test]
+fn a_name_cannot_end_the_pages_script() {
+    let name = "</script><script>alert(1)</script><!--";
+    let path = records("script.trace", 1_000_000_000, &turns(), name);
+    succeeds(&mut trace("view", &path));
+    let page = fs::read_to_string(path.with_added_extension("html")).expect("a page");
+    assert!(page.contains("alert(1)"), "the name is there");
+    assert!(!page.contains("</script><script>alert") && !page.contains("<script>alert"), "as a text");
+}
+
+#[test]
+fn chrome_keeps_regions_with_their_runtime() {
+    use mungo_trace::format::kind;
+    let mut turns = turns();
+    turns.insert(6, (kind::REGION_END, 0, 1)); // while a goroutine runs
+    let path = records("regions.trace", 1_000_000, &turns, "g");
+    let out = scratch("regions.json");
+    succeeds(&mut verb_of("chrome", &path, &out));
+    let json: Value = serde_json::from_slice(&fs::read(&out).expect("a file")).expect("JSON");
+    let events = json["traceEvents"].as_array().expect("events");
+    let pid = |kind: &str| events.iter().find(|e| e["ph"] == kind).map(|e| e["pid"].clone()).expect(kind);
+    assert_eq!(pid("b"), pid("X"), "the processors of the same runtime");
+}
+
 #[test]
 fn bad_files_are_explained() {
     let file = |name: &str, bytes: &[u8]| {
@@ -305,9 +403,11 @@ fn bad_files_are_explained() {
         (scratch(""), "is a folder"),
         (scratch("missing.trace"), "cannot read the trace"),
     ];
-    for verb in ["stats", "view", "replay"] {
+    let out = scratch("bad.pftrace");
+    for verb in ["stats", "view", "replay", "perfetto", "chrome"] {
         for (path, complaint) in &cases {
-            let said = fails(&mut trace(verb, path), 1);
+            let said = fails(&mut verb_of(verb, path, &out), 1);
+            assert!(!out.exists(), "{verb} of {}", path.display());
             assert!(said.contains(complaint), "{verb} {}: {said}", path.display());
             assert!(!path.with_added_extension("html").exists(), "a page of {}", path.display());
         }
@@ -333,8 +433,8 @@ fn noise_does_no_harm() {
         }
         let path = scratch("noisy.trace");
         fs::write(&path, bytes).expect("a file");
-        for verb in ["stats", "view", "replay"] {
-            let output = trace(verb, &path).output().expect("it starts");
+        for verb in ["stats", "view", "replay", "perfetto", "chrome"] {
+            let output = verb_of(verb, &path, &scratch("noisy.out")).output().expect("it starts");
             assert!(
                 matches!(output.status.code(), Some(0 | 1)),
                 "seed {seed}, {verb}: {}",

@@ -26,9 +26,9 @@ pub(crate) struct Split {
 
 impl Split {
     fn add(&mut self, other: Split) {
-        self.behind += other.behind;
-        self.idle += other.idle;
-        self.between += other.between;
+        self.behind = self.behind.saturating_add(other.behind);
+        self.idle = self.idle.saturating_add(other.idle);
+        self.between = self.between.saturating_add(other.between);
     }
 }
 
@@ -137,7 +137,7 @@ impl<'a> Waits<'a> {
             let ns = other.end.min(span.start).saturating_sub(other.start.max(span.ready));
             split.behind += ns;
             let who = &mut behind[self.model.goroutines[other.g as usize].place as usize];
-            who.ns += ns;
+            who.ns = who.ns.saturating_add(ns);
             who.times += 1;
         }
         if limit > NEAR {

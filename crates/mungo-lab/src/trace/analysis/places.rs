@@ -43,10 +43,10 @@ pub(super) fn places(model: &Model) -> Vec<PlaceRow> {
     for span in &model.spans {
         let row = &mut rows[model.goroutines[span.g as usize].place as usize];
         row.wait.record_ns(span.waited());
-        row.wait_ns += span.waited();
+        row.wait_ns = row.wait_ns.saturating_add(span.waited());
         if !span.never_ran {
             row.run.record_ns(span.ran());
-            row.run_ns += span.ran();
+            row.run_ns = row.run_ns.saturating_add(span.ran());
             row.preempted += u64::from(span.why.is_preempted());
         }
     }
@@ -76,7 +76,7 @@ pub(super) fn procs(model: &Model) -> Vec<ProcRow> {
         let busy = model.busy(i);
         let idle: u64 = proc.idle.iter().map(|(start, end)| end - start).sum();
         let runs = proc.spans.iter().filter(|&&s| !model.spans[s as usize].never_ran).count() as u64;
-        let between = model.end.saturating_sub(busy + idle);
+        let between = model.end.saturating_sub(busy.saturating_add(idle));
         ProcRow { proc: i as u32, busy, idle, between, runs, stolen: proc.stolen }
     };
     let mut rows: Vec<ProcRow> = model.procs.iter().enumerate().map(row).collect();

@@ -252,7 +252,7 @@ fn gaps(model: &Model) -> Vec<(u64, u64, u32, u32)> {
                 end = end.max(*until);
             }
             let start = end.max(span.ready);
-            if start + LONG_WAIT_NS < span.start {
+            if start.saturating_add(LONG_WAIT_NS) < span.start {
                 gaps.push((start, span.start, p as u32, s));
             }
             end = end.max(span.end);
@@ -314,7 +314,7 @@ fn imbalance(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict
         let of = procs.iter().filter(|row| model.procs[row.proc as usize].runtime == runtime);
         let most = of.clone().max_by_key(|row| row.busy)?;
         let least = of.min_by_key(|row| row.busy)?;
-        let uneven = most.busy > IMBALANCE * least.busy && most.busy > model.end / 5;
+        let uneven = most.busy > least.busy.saturating_mul(IMBALANCE) && most.busy > model.end / 5;
         (uneven && waited > model.end / 10).then(|| Verdict {
             key: "imbalance",
             severity: Severity::Warning,
@@ -349,8 +349,8 @@ fn leaks(model: &Model) -> Vec<Verdict> {
     let mut places: BTreeMap<u32, Made> = BTreeMap::new();
     for (g, goroutine) in model.goroutines.iter().enumerate().filter(|(_, g)| g.created < until) {
         let made = places.entry(goroutine.place).or_default();
-        made.first = if made.count == 0 { goroutine.created } else { made.first };
-        made.last = goroutine.created;
+        made.first = if made.count == 0 { goroutine.created } else { made.first.min(goroutine.created) };
+        made.last = made.last.max(goroutine.created);
         made.count += 1;
         let Some(&last) = model.spans_of(g as u32).last() else { continue };
         let span = &model.spans[last as usize];

@@ -37,8 +37,11 @@ fn each(model: &Model, mut f: impl FnMut(u32, u64, bool)) {
 
 /// By what was waited for, the longest sum first.
 pub(super) fn waits(model: &Model) -> Vec<Waits> {
-    let mut sums = vec![0; model.reasons.len()];
-    each(model, |s, ns, _| sums[model.spans[s as usize].reason as usize] += ns + 1);
+    let mut sums = vec![0u64; model.reasons.len()];
+    each(model, |s, ns, _| {
+        let sum: &mut u64 = &mut sums[model.spans[s as usize].reason as usize];
+        *sum = sum.saturating_add(ns.saturating_add(1));
+    });
     let mut order: Vec<u16> = (0..=u16::MAX).take(sums.len()).filter(|&i| sums[i as usize] != 0).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(sums[i as usize]));
     order.truncate(ROWS);
@@ -56,7 +59,7 @@ pub(super) fn waits(model: &Model) -> Vec<Waits> {
     each(model, |s, ns, is_open| {
         if let Some(row) = rows.get_mut(row_of[model.spans[s as usize].reason as usize]) {
             row.times.record_ns(ns);
-            row.total_ns += ns;
+            row.total_ns = row.total_ns.saturating_add(ns);
             row.open += u64::from(is_open);
             if ns >= row.longest_ns {
                 (row.longest, row.longest_ns) = (s, ns);

@@ -82,7 +82,9 @@ pub(super) fn write(model: &Model, tracks: &[u32], out: &mut dyn Write) -> io::R
         }
     }
     for (i, region) in regions(model).into_iter().enumerate() {
-        let (pid, cat) = (procs_of(1), if region.is_task { "task" } else { "region" });
+        // One of a thread that is no goroutine belongs to no runtime, which is 0.
+        let runtime = model.goroutines.get(region.g as usize).map_or(0, |g| g.runtime);
+        let (pid, cat) = (procs_of(runtime), if region.is_task { "task" } else { "region" });
         for (ph, at) in [("b", region.start), ("e", region.end)] {
             event(
                 json!({ "ph": ph, "cat": cat, "id": i, "name": region.name, "pid": pid, "tid": 0, "ts": us(at) }),

@@ -50,7 +50,7 @@ pub(super) fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     put("tag", Column(spans().map(|s| s.why as u8 | s.cause << 4).collect()))?;
     put("reason", Column::of(spans().map(|s| s.reason.into())))?;
     let goroutines = || model.goroutines.iter();
-    let time = |ns: u64| if ns == UNKNOWN { 0 } else { ns + 1 };
+    let time = |ns: u64| if ns == UNKNOWN { 0 } else { ns.saturating_add(1) };
     put("id", Column::of(goroutines().map(|g| g.id)))?;
     put("runtime", Column::of(goroutines().map(|g| g.runtime.into())))?;
     put("place", Column::of(goroutines().map(|g| g.place.into())))?;

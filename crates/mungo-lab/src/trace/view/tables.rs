@@ -17,8 +17,8 @@ fn breakable(place: &str) -> String {
 
 /// A link to a stretch of the trace, with some room around it.
 fn link(moment: &Moment) -> String {
-    let around = ((moment.end - moment.start) / 2).max(50_000);
-    let (from, to) = (moment.start.saturating_sub(around), moment.end + around);
+    let around = (moment.end.saturating_sub(moment.start) / 2).max(50_000);
+    let (from, to) = (moment.start.saturating_sub(around), moment.end.saturating_add(around));
     let mut link = format!("#t={from},{to}&mark={},{}", moment.start, moment.end);
     if moment.g != NONE {
         _ = write!(link, "&g={}", moment.g);
@@ -105,7 +105,7 @@ fn quantiles(times: &Times) -> [String; 4] {
 
 /// A bar of three parts.
 fn split_bar(parts: [u64; 3]) -> String {
-    let total = parts.iter().sum::<u64>().max(1) as f64;
+    let total = parts.iter().copied().fold(0, u64::saturating_add).max(1) as f64;
     let [behind, idle, between] = parts.map(|part| 100.0 * part as f64 / total);
     let text = format!("{behind:.0} % behind others, {idle:.0} % processor asleep, {between:.0} % between");
     let part = |class: &str, width: f64| format!("<i class=\"{class}\" style=\"width:{width:.1}%\"></i>");
