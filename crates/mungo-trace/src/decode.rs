@@ -76,6 +76,7 @@ impl Decoder {
             kind::CREATED => {
                 Kind::Created { g, parent: lane.running(), place: PlaceId(u32::from(record.high())) }
             }
+            kind::EXISTED => Kind::Existed { g, place: PlaceId(u32::from(record.high())) },
             kind::READY => lane.ready(record)?,
             kind::START => {
                 lane.running = g;
@@ -106,6 +107,7 @@ impl Decoder {
             kind::LOG => Kind::Log { g: lane.running(), text: self.text(text) },
             kind::NAMED => Kind::Named { g, name: self.text(text) },
             kind::POLICY_CHANGED => Kind::PolicyChanged { name: self.text(text) },
+            kind::POLICY_IN_FORCE => Kind::PolicyInForce { name: self.text(text) },
             _ => return None,
         })
     }

@@ -37,6 +37,14 @@ pub enum Kind {
         /// The call of `go` in the source.
         place: PlaceId,
     },
+    /// A goroutine was there when the trace began, or when the events of a recorder begin. One that was made at that
+    /// moment may have a [`Created`](Kind::Created) too.
+    Existed {
+        /// The goroutine.
+        g: u64,
+        /// The call of `go` in the source.
+        place: PlaceId,
+    },
     /// A goroutine has a name.
     Named {
         /// The goroutine.
@@ -112,6 +120,11 @@ pub enum Kind {
         /// Its name.
         name: StringId,
     },
+    /// This policy decided when the trace began, or when the events of a recorder end.
+    PolicyInForce {
+        /// Its name.
+        name: StringId,
+    },
     /// A task begins: work that may span goroutines.
     TaskBegin {
         /// The goroutine that began it, if it was one.
@@ -167,6 +180,7 @@ impl Kind {
     pub fn goroutine(&self) -> Option<u64> {
         match *self {
             Kind::Created { g, .. }
+            | Kind::Existed { g, .. }
             | Kind::Named { g, .. }
             | Kind::Ready { g, .. }
             | Kind::Start { g, .. }

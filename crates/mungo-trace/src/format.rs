@@ -60,11 +60,13 @@ pub mod kind {
     pub const REGION_END: u8 = 18;
     pub const SWITCH_NEXT: u8 = 19;
     pub const SWITCH_RING: u8 = 20;
+    pub const EXISTED: u8 = 21;
     pub const TASK_BEGIN: u8 = super::HAS_TEXT | 1;
     pub const REGION_BEGIN: u8 = super::HAS_TEXT | 2;
     pub const LOG: u8 = super::HAS_TEXT | 3;
     pub const NAMED: u8 = super::HAS_TEXT | 4;
     pub const POLICY_CHANGED: u8 = super::HAS_TEXT | 5;
+    pub const POLICY_IN_FORCE: u8 = super::HAS_TEXT | 6;
 }
 
 /// The arguments of a record of the kind `STOP`.

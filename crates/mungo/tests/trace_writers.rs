@@ -350,6 +350,123 @@ fn a_second_trace_begins_with_its_start() {
     assert_eq!(logs(&second), ["after"]);
 }
 
+/// The places and names of goroutines that the trace says existed, by their numbers.
+fn existed(trace: &Trace) -> Vec<(u64, String, Option<String>)> {
+    let name_of = |wanted: u64, runtime: u32| {
+        trace.events.iter().find_map(|event| match event.kind {
+            Kind::Named { g, name } if g == wanted && event.runtime == runtime => {
+                Some(trace.string(name).to_owned())
+            }
+            _ => None,
+        })
+    };
+    let of = |event: &mungo_trace::Event| match event.kind {
+        Kind::Existed { g, place } => Some((g, trace.dictionary.place_name(place), name_of(g, event.runtime))),
+        _ => None,
+    };
+    trace.events.iter().filter_map(of).collect()
+}
+
+fn count(trace: &Trace, wanted: impl Fn(&Kind) -> bool) -> usize {
+    trace.events.iter().filter(|event| wanted(&event.kind)).count()
+}
+
+/// What one wants to know of a server that has run for days.
+#[test]
+fn goroutines_from_before_have_places_and_names_and_count_as_no_spawns() {
+    let _alone = alone();
+    let runtime = Runtime::builder().procs(2).scheduler(mungo::policy::Fifo::new()).build().unwrap();
+    let (to, from) = mungo::chan::bounded::<u32>(0);
+    let worker = {
+        let from = from.clone();
+        runtime
+            .run(move || mungo::Builder::new().name("worker 17".to_owned()).spawn(move || from.recv()).unwrap())
+    };
+    let unnamed = runtime.spawn(move || from.recv());
+    let before = runtime.metrics();
+    let out = Limited::new(usize::MAX);
+    let tracing = trace::start_writer(out.clone()).unwrap();
+    runtime.run(|| go(|| ()).join().unwrap());
+    let after = runtime.metrics();
+    let summary = tracing.stop().unwrap();
+    let trace = out.read();
+    assert_eq!(trace.events.len() as u64, summary.events);
+    assert_eq!(
+        count(&trace, |kind| matches!(kind, Kind::Created { .. })) as u64,
+        after.spawned - before.spawned
+    );
+    let all = existed(&trace);
+    let find = |id: u64| all.iter().find(|(g, ..)| *g == id).unwrap_or_else(|| panic!("{id} of {all:?}"));
+    let (_, place, name) = find(worker.goroutine().id().as_u64());
+    assert!(place.contains("trace_writers.rs:"), "{place}");
+    assert_eq!(name.as_deref(), Some("worker 17"));
+    let (_, place, name) = find(unnamed.goroutine().id().as_u64());
+    assert!(place.contains("trace_writers.rs:") && name.is_none(), "{place} {name:?}");
+    let is_fifo = |kind: &Kind| matches!(kind, Kind::PolicyInForce { name } if trace.string(*name) == "fifo");
+    assert_eq!(count(&trace, is_fifo), 1);
+    drop(to);
+    assert!(worker.join().unwrap().is_err() && unnamed.join().unwrap().is_err());
+}
+
+/// The recorder has forgotten how they were made.
+#[test]
+fn a_snapshot_knows_goroutines_from_before_its_events() {
+    let _alone = alone();
+    let recorder = FlightRecorder::builder().max_bytes(4 << 10).start().unwrap();
+    let (to, from) = mungo::chan::bounded::<u32>(0);
+    let worker = mungo::Builder::new().name("worker".to_owned()).spawn(move || from.recv()).unwrap();
+    let id = worker.goroutine().id().as_u64();
+    let file = TempFile::new("existed");
+    wait_until("it is forgotten", || {
+        work(1000);
+        recorder.snapshot(&file.0).unwrap();
+        let trace = Trace::open(&file.0).unwrap();
+        count(&trace, |kind| matches!(kind, Kind::Created { g, .. } if *g == id)) == 0
+    });
+    let trace = Trace::open(&file.0).unwrap();
+    let all = existed(&trace);
+    let (_, place, name) = all.iter().find(|(g, ..)| *g == id).expect("it lives");
+    assert!(place.contains("trace_writers.rs:"), "{place}");
+    assert_eq!(name.as_deref(), Some("worker"));
+    let first = trace.events.first().expect("events");
+    assert!(
+        matches!(first.kind, Kind::Existed { .. } | Kind::Named { .. } | Kind::PolicyInForce { .. }),
+        "{first:?}"
+    );
+    drop(to);
+    assert!(worker.join().unwrap().is_err());
+}
+
+/// Goroutines come and go while traces start: each that is told of is a whole one.
+#[test]
+fn a_trace_that_starts_among_short_lives_names_the_right_ones() {
+    let _alone = alone();
+    let ended = Arc::new(AtomicBool::new(false));
+    let spawner = {
+        let ended = ended.clone();
+        go(move || {
+            while !ended.load(Relaxed) {
+                let name = |n: u32| mungo::Builder::new().name(format!("short {n}")).spawn(mungo::yield_now);
+                (0..50).map(|n| name(n).unwrap()).for_each(|short| short.join().unwrap());
+            }
+        })
+    };
+    let mut told = 0;
+    for _ in 0..50 {
+        let out = Limited::new(usize::MAX);
+        trace::start_writer(out.clone()).unwrap().stop().unwrap();
+        let trace = out.read();
+        for (_, place, name) in existed(&trace) {
+            let is_short = name.as_deref().is_some_and(|name| name.starts_with("short "));
+            assert!(!is_short || place.contains("trace_writers.rs:"), "{place} {name:?}");
+            told += 1;
+        }
+    }
+    ended.store(true, Relaxed);
+    spawner.join().unwrap();
+    assert!(told >= 50, "{told}: the one that spawns at least");
+}
+
 /// The file of the snapshot is a pipe that nobody empties for a while.
 #[test]
 fn a_slow_snapshot_does_not_hold_up_other_traces() {

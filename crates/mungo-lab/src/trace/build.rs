@@ -144,6 +144,10 @@ impl Builder {
         self.model.counts.events += 1;
         match event.kind {
             Kind::Created { g, parent, place } => self.created(event, at, g, parent, place),
+            Kind::Existed { g, place } => {
+                let (g, place) = (self.goroutine(event.runtime, g), self.place(place));
+                self.model.goroutines[g as usize].place = place;
+            }
             Kind::Named { g, name } => {
                 let g = self.goroutine(event.runtime, g);
                 self.model.goroutines[g as usize].name = printable(dictionary.string(name));
@@ -174,6 +178,10 @@ impl Builder {
             Kind::PolicyChanged { name } => {
                 let name = printable(dictionary.string(name));
                 self.model.policies.push((at, event.runtime, name));
+            }
+            Kind::PolicyInForce { name } => {
+                let name = printable(dictionary.string(name));
+                self.model.policies.push((0, event.runtime, name));
             }
             Kind::TaskBegin { g, id, name } => self.begin(event, at, (true, id), g, dictionary.string(name)),
             Kind::RegionBegin { g, id, name } => self.begin(event, at, (false, id), g, dictionary.string(name)),
@@ -225,10 +233,15 @@ impl Builder {
     fn created(&mut self, event: &Event, at: u64, g: u64, parent: Option<u64>, place: PlaceId) {
         let g = self.goroutine(event.runtime, g);
         let parent = parent.map_or(NONE, |p| self.goroutine(event.runtime, p));
-        let next = self.place_ids.len() as u32 + 1; // 0: not known
-        let place_index = *self.place_ids.entry(place.0).or_insert(next);
+        let place = self.place(place);
         let goroutine = &mut self.model.goroutines[g as usize];
-        (goroutine.place, goroutine.parent, goroutine.created) = (place_index, parent, at);
+        (goroutine.place, goroutine.parent, goroutine.created) = (place, parent, at);
+    }
+
+    /// Index of a place in the source.
+    fn place(&mut self, place: PlaceId) -> u32 {
+        let next = self.place_ids.len() as u32 + 1; // 0: not known
+        *self.place_ids.entry(place.0).or_insert(next)
     }
 
     fn ready(&mut self, event: &Event, at: u64, g: u64, waker: u32, cause: u8, queue: Queue) {
@@ -446,6 +459,10 @@ impl Builder {
         if self.model.reasons.is_empty() {
             self.model.reasons.push(String::new());
         }
+        // A recorder says at its end which policy decides: one that came in between did not decide from the beginning.
+        let changes: Vec<_> = self.model.policies.iter().filter(|(at, ..)| *at > 0).cloned().collect();
+        let came = |runtime, name: &str| changes.iter().any(|(_, r, n)| *r == runtime && n == name);
+        self.model.policies.retain(|(at, runtime, name)| *at > 0 || !came(*runtime, name));
         for region in self.regions.values() {
             self.model.regions[*region].end = end;
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Leaves the last of a trace in its file. Texts and places stay; so do the places and names of goroutines that were
-/// made before, as if they had been made when the rest begins.
+/// made before, and the policies that decided.
 pub(super) fn keep_last(path: &Path, last: Duration) -> Result<()> {
     let bytes = fs::read(path).map_err(|e| Error::file("read the trace", path, &e))?;
     let Some(kept) = cut(&bytes, last.as_nanos() as u64) else { return Ok(()) };
@@ -79,8 +79,16 @@ fn keep_births(out: &mut Vec<u8>, block: &At<'_>, ticks: u64) {
         let length =
             RECORD * (1 + if record.kind() & HAS_TEXT != 0 { usize::from(record.argument()) } else { 0 });
         let Some((this, after)) = rest.split_at_checked(length) else { break };
-        if matches!(record.kind(), kind::CREATED | kind::NAMED) {
-            kept.extend((record.head & !u64::from(u32::MAX)).to_le_bytes()); // no ticks since the base
+        let kind = match record.kind() {
+            kind::CREATED => Some(kind::EXISTED),
+            kind @ (kind::EXISTED | kind::NAMED | kind::POLICY_IN_FORCE) => Some(kind),
+            kind::POLICY_CHANGED => Some(kind::POLICY_IN_FORCE),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            // No ticks since the base.
+            let head = Record::new(0, kind, record.argument(), record.p(), 0).head;
+            kept.extend(head.to_le_bytes());
             kept.extend(&this[8..]);
         }
         rest = after;

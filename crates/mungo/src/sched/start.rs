@@ -9,6 +9,7 @@ use super::run::{lock, panic_hook};
 use super::shared::Shared;
 use super::sysmon::monitor;
 use super::threads::{blocking, preempt, setxid};
+use super::traced;
 use crate::environment;
 use crate::stack;
 use crate::tracer;
@@ -18,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 /// Starts a runtime.
 pub(crate) fn start(settings: Settings) -> io::Result<Arc<Shared>> {
     stack::tls::decide(settings.allow_shared_tls, settings.late_static_tls()?)?;
+    tracer::set_census(traced::census);
     tracer::start_as_asked();
     let (config, quota) = settings.config()?;
     profile::start_as_asked(environment::duration("MUNGO_BLOCK_RATE")?);

@@ -6,16 +6,18 @@
 use super::engine::hooks;
 use super::pick::next::Found;
 use super::pick::{From, Why};
-use super::run::g::G;
+use super::run::g::{G, GRef};
 use super::run::m::M;
 use super::run::p::P;
 use super::shared::Shared;
+use super::sysmon::monitor;
 use crate::policies::Cause;
 use crate::reason::WaitReason;
-use crate::tracer::{self, is_on};
+use crate::tracer::{self, Known, is_on};
 use mungo_trace::format::{NO_P, Record, body, kind, stop};
 use mungo_trace::{How, Queue};
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn id(g: &G) -> u64 {
@@ -407,6 +409,33 @@ pub(crate) fn timers_run(p: &P, shared: &Shared, count: usize, late_ns: u64) {
     if is_on() && count != 0 {
         put_by(p, shared, kind::TIMERS_RUN, 0, body(late_ns, u16::try_from(count).unwrap_or(u16::MAX)));
     }
+}
+
+/// Returns what exists: the policies of all runtimes, and goroutines with the places where they were spawned and their
+/// names. One that ends meanwhile is there or not; one that was just made may be in the trace already.
+pub(crate) fn census() -> Vec<Known> {
+    let mut known = Vec::new();
+    for shared in monitor::runtimes() {
+        let runtime = shared.number;
+        let policy = shared.policy.policy().name().into();
+        known.push(Known { runtime, kind: kind::POLICY_IN_FORCE, body: 0, text: policy });
+        shared.for_each_g(|g| {
+            // With a handle it is the same goroutine all the time.
+            let Some(g) = GRef::try_new(g).filter(|g| std::ptr::eq(g.shared.get(), Arc::as_ptr(&shared)))
+            else {
+                return;
+            };
+            if !g.state.is_alive() {
+                return;
+            }
+            let body = body(id(&g), tracer::place_number(g.place()));
+            known.push(Known { runtime, kind: kind::EXISTED, body, text: "".into() });
+            if let Some(name) = g.name().filter(|name| !name.is_empty()) {
+                known.push(Known { runtime, kind: kind::NAMED, body: id(&g), text: name.into() });
+            }
+        });
+    }
+    known
 }
 
 /// Another policy is in force.

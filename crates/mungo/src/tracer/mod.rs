@@ -1,7 +1,7 @@
 //! The execution tracer's lower half: events into memory, and from there to whoever keeps them.
 //!
-//! It knows numbers, not goroutines: the scheduler tells it what happened (`sched/traced.rs`), users start and stop it
-//! (`crate::trace`).
+//! It knows numbers, not goroutines: the scheduler tells it what happened (`sched/traced.rs`), and what existed before
+//! (`census.rs`); users start and stop it (`crate::trace`).
 //!
 //! * An M has a [`Lane`]: it writes records of 16 bytes into a chunk of its own, without a lock, an allocation or a
 //!   locked instruction; when the chunk is full it takes another one from a pool. Without one the events are counted as
@@ -16,6 +16,7 @@
 //! Rejected: a ring per M. It has to be as large as the longest pause of the writer, for each M, and goes through the
 //! caches again and again; chunks that were just written out are used again while they are warm.
 
+mod census;
 mod chunk;
 pub(crate) mod clock;
 mod drain;
@@ -27,6 +28,7 @@ mod sink;
 mod triggers;
 mod writer;
 
+pub(crate) use census::{Known, set_census};
 pub(crate) use env::{flush_at_end, start_as_asked};
 pub(crate) use lane::Lane;
 pub(crate) use outside::{put as put_outside, put_at as put_outside_at};

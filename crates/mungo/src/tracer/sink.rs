@@ -1,7 +1,7 @@
 //! Those who keep a trace: a writer, or a recorder of the last seconds in memory.
 
 use super::drain::Round;
-use super::{DROPPED, clock, places};
+use super::{DROPPED, census, clock, places};
 use crate::reason::WaitReason;
 use mungo_trace::format::{self, Header, Sync};
 use std::collections::VecDeque;
@@ -113,6 +113,13 @@ impl Stream {
         self.try_to(|out| out.flush());
     }
 
+    /// Writes what existed before it began.
+    pub(super) fn tell(&mut self, known: &[census::Known], ticks: u64) {
+        let mut bytes = Vec::new();
+        self.summary.events += census::put(&mut bytes, known, ticks);
+        self.write(&bytes);
+    }
+
     pub(super) fn finish(mut self, now: (u64, u64)) -> io::Result<Summary> {
         self.accept(&Round::default(), now, format::LAST);
         match self.error {
@@ -145,6 +152,8 @@ pub(super) struct Recorder {
     kept: Kept,
     rounds: VecDeque<Old>,
     bytes: usize,
+    /// When the oldest of the rounds began, in ticks.
+    begin: u64,
 }
 
 struct Old {
@@ -155,7 +164,8 @@ struct Old {
 
 impl Recorder {
     pub(super) fn new(kept: Kept) -> Recorder {
-        Recorder { origin: Origin::now(), kept, rounds: VecDeque::new(), bytes: 0 }
+        let origin = Origin::now();
+        Recorder { origin, kept, rounds: VecDeque::new(), bytes: 0, begin: origin.ticks }
     }
 
     pub(super) fn accept(&mut self, round: &Round, now: (u64, u64)) {
@@ -166,26 +176,48 @@ impl Recorder {
         while self.rounds.len() > 1
             && (self.bytes > self.kept.max_bytes || self.rounds[0].sync.time_ns < oldest)
         {
-            self.bytes -= self.rounds.pop_front().map_or(0, |old| old.blocks.len());
+            let Some(old) = self.rounds.pop_front() else { break };
+            self.bytes -= old.blocks.len();
+            self.begin = old.sync.ticks;
         }
     }
 
-    /// Returns a whole trace.
-    pub(super) fn to_bytes(&self) -> (Vec<u8>, Summary) {
-        let mut bytes = Vec::new();
-        self.origin.begin(&mut bytes);
-        places::put_from(&mut bytes, 0);
+    /// Returns what is kept now.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let (mut head, mut rounds) = (Vec::new(), Vec::new());
+        self.origin.begin(&mut head);
         let mut summary = Summary::default();
         let first = self.rounds.front().map_or(0, |old| old.sync.time_ns);
         for (at, old) in self.rounds.iter().enumerate() {
             let flags = if at + 1 == self.rounds.len() { format::LAST } else { 0 };
-            bytes.extend(&old.blocks);
-            bytes.extend(Sync { flags, ..old.sync }.to_bytes());
+            rounds.extend(&old.blocks);
+            rounds.extend(Sync { flags, ..old.sync }.to_bytes());
             summary.events += old.events;
             summary.dropped = old.sync.dropped;
             summary.duration = Duration::from_nanos(old.sync.time_ns - first);
         }
-        summary.bytes = bytes.len() as u64;
-        (bytes, summary)
+        Snapshot { head, rounds, begin: self.begin, summary }
+    }
+}
+
+/// What a recorder had at a moment.
+pub(super) struct Snapshot {
+    head: Vec<u8>,
+    rounds: Vec<u8>,
+    /// When the rounds began, in ticks.
+    begin: u64,
+    summary: Summary,
+}
+
+impl Snapshot {
+    /// Writes a whole trace, in which what exists now existed when its events begin.
+    pub(super) fn write_to(mut self, known: &[census::Known], out: &mut dyn Write) -> io::Result<Summary> {
+        self.summary.events += census::put(&mut self.head, known, self.begin);
+        places::put_from(&mut self.head, 0);
+        self.summary.bytes = (self.head.len() + self.rounds.len()) as u64;
+        out.write_all(&self.head)?;
+        out.write_all(&self.rounds)?;
+        out.flush()?;
+        Ok(self.summary)
     }
 }

@@ -7,9 +7,9 @@
 
 use super::chunk;
 use super::drain::Round;
-use super::sink::{Kept, Recorder, SinkId, Stream, Summary};
+use super::sink::{Kept, Recorder, SinkId, Snapshot, Stream, Summary};
 use super::triggers::{self, SLOTS, Triggers};
-use super::{clock, set_on};
+use super::{census, clock, set_on};
 use crate::sys::say::say;
 use crate::sys::{clock as sys_clock, futex, thread};
 use std::ffi::c_void;
@@ -101,7 +101,14 @@ pub(super) fn note_sealed() {
 
 /// Starts to trace into a writer.
 pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
-    add(|_| Ok(Sink::Stream(Stream::new(out))))
+    let id = add(|_| Ok(Sink::Stream(Stream::new(out))))?;
+    let known = census::take(); // without the lock; goroutines that are made from now on are in the trace anyway
+    if let Some(Sink::Stream(stream)) =
+        lock()?.sinks.iter_mut().find(|entry| entry.id == id).map(|e| &mut e.sink)
+    {
+        stream.tell(&known, clock::now().0);
+    }
+    Ok(id)
 }
 
 /// Starts to record.
@@ -180,14 +187,12 @@ pub(crate) fn flush(id: SinkId) -> io::Result<()> {
 pub(crate) fn snapshot(id: SinkId, out: &mut dyn Write) -> io::Result<Summary> {
     let mut control = lock()?;
     control.do_round();
-    let (bytes, summary) = match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
-        Some(Sink::Recorder { recorder, .. }) => recorder.to_bytes(),
+    let snapshot = match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
+        Some(Sink::Recorder { recorder, .. }) => recorder.snapshot(),
         _ => return Err(io::Error::new(io::ErrorKind::NotFound, "the flight recorder has ended already")),
     };
     drop(control);
-    out.write_all(&bytes)?;
-    out.flush()?;
-    Ok(summary)
+    snapshot.write_to(&census::take(), out)
 }
 
 /// Starts to trace into a writer until the process exits.
@@ -241,8 +246,8 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             control.finish_streams();
         }
         drop(control);
-        for (path, bytes) in snapshots {
-            if let Err(error) = write_anew(&path, |out| out.write_all(&bytes)) {
+        for (path, snapshot) in snapshots {
+            if let Err(error) = write_anew(&path, |out| snapshot.write_to(&census::take(), out).map(drop)) {
                 say!("mungo: no snapshot of the trace in {}: {error}", path.display());
             }
         }
@@ -281,7 +286,7 @@ impl Control {
 
     /// Returns the snapshots that triggers asked for, with their paths. One that comes too soon after the last waits;
     /// the one of a deadlock never does, since the process ends.
-    fn take_snapshots(&mut self) -> Vec<(PathBuf, Vec<u8>)> {
+    fn take_snapshots(&mut self) -> Vec<(PathBuf, Snapshot)> {
         let (wanted, now) = (triggers::take_wanted(), sys_clock::now_ns());
         let (mut snapshots, mut too_soon) = (Vec::new(), 0);
         for entry in &mut self.sinks {
@@ -294,7 +299,7 @@ impl Control {
                     continue;
                 }
                 *last_ns = now;
-                snapshots.push((triggers.path.clone(), recorder.to_bytes().0));
+                snapshots.push((triggers.path.clone(), recorder.snapshot()));
             }
         }
         triggers::put_back(too_soon);

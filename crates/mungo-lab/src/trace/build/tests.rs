@@ -43,6 +43,24 @@ impl Script {
     }
 }
 
+/// A goroutine from before the trace has a place, and was not made in it. A policy that came in a recorder's time did
+/// not decide from the beginning.
+#[test]
+fn what_existed_before_is_known() {
+    let mut script = Script::default();
+    let [fifo, fair] = ["fifo", "fair"].map(|name| script.trace.dictionary.intern(name));
+    let model = script
+        .at(0, 0, Kind::Existed { g: 7, place: PlaceId(3) })
+        .at(0, 0, Kind::PolicyInForce { name: fifo })
+        .at(0, 0, Kind::PolicyInForce { name: fair })
+        .start(5, 0, 7)
+        .at(9, 0, Kind::PolicyChanged { name: fair })
+        .model();
+    let [g] = &model.goroutines[..] else { panic!("{:?}", model.goroutines) };
+    assert_eq!((g.id, g.created, g.place), (7, UNKNOWN, 1));
+    assert_eq!(model.policies, [(0, 1, "fifo".to_owned()), (9_000, 1, "fair".to_owned())]);
+}
+
 const PREEMPTED: Stop = Stop::Preempted { by: Some(2), how: How::Injected };
 
 #[test]

@@ -112,7 +112,8 @@ impl Slot {
         }
     }
 
-    fn policy(&self) -> Policy {
+    /// Returns the policy in force.
+    pub(crate) fn policy(&self) -> Policy {
         self.current.lock().policy.clone().unwrap_or_else(|| DefaultPolicy::new().into())
     }
 }
