@@ -72,7 +72,8 @@ fn every_program_in_the_folder_is_tested() {
         .filter(|name| !OF_OTHER_CRATES.contains(&name.as_str()))
         .collect();
     let mut tested: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
-    (names.sort(), tested.sort());
+    names.sort();
+    tested.sort();
     assert_eq!(names, tested);
 }
 
