@@ -43,6 +43,8 @@ enum Verb {
     Workloads,
     /// List the scheduling policies
     Policies,
+    /// Print a script for gdb: goroutines and their stacks, of processes and core files
+    GdbScript,
     /// One measurement of `bench`, in a process of its own
     #[command(hide = true)]
     Measure { contestant: String, procs: usize, case: String },
@@ -179,6 +181,7 @@ fn dispatch(cli: Cli) -> Result<()> {
     match cli.command.unwrap_or(Verb::Tour(cli.tour)) {
         Verb::Workloads => listings::workloads(&out),
         Verb::Policies => listings::policies(&out),
+        Verb::GdbScript => listings::gdb_script(&out),
         Verb::Measure { contestant, procs, case } => bench::measure_one(&contestant, procs, &case, &out),
         Verb::Tour(tour) => tour::run(tour.quick, &out, &Interrupt::install()?),
         Verb::Compare(c) => {

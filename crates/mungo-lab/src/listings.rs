@@ -1,4 +1,4 @@
-//! `mungo workloads` and `mungo policies`: what there is, with a line each.
+//! `mungo workloads` and `mungo policies`: what there is, with a line each; `mungo gdb-script`.
 
 use crate::error::Result;
 use crate::out::{Ink, Out};
@@ -12,6 +12,11 @@ fn list<'a>(out: &Out, items: impl Iterator<Item = (&'a str, &'a str)> + Clone) 
         out.line(format!("{}{}", out.paint(Ink::Heading, format!("{name:<width$}")), &about[width..]))?;
     }
     Ok(())
+}
+
+/// `mungo gdb-script`.
+pub(crate) fn gdb_script(out: &Out) -> Result<()> {
+    Ok(out.line(mungo::debug::GDB_SCRIPT.trim_end())?)
 }
 
 /// `mungo workloads`.

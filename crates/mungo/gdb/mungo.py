@@ -23,6 +23,16 @@ HASH = re.compile("::h[0-9a-f]{16}$")
 SWITCH = "stack/coro/x86_64.rs"  # the file of the innermost frame; the runtime's other files are beside it
 
 
+def in_c(what):
+    """What `what` returns while expressions and types are C's: those of Rust have other names."""
+    before = gdb.parameter("language")
+    gdb.execute("set language c", to_string=True)
+    try:
+        return what()
+    finally:
+        gdb.execute(f"set language {before}", to_string=True)
+
+
 def read(address, size=8):
     data = bytes(gdb.selected_inferior().read_memory(address, size))
     return int.from_bytes(data, "little")
@@ -37,7 +47,8 @@ class Layout:
 
     def __init__(self):
         try:
-            found = gdb.parse_and_eval("(unsigned long)&mungo_layout_of_goroutines")
+            found = in_c(lambda: gdb.parse_and_eval("(unsigned long)&mungo_layout_of_goroutines"))
+            UNWINDER.kind = in_c(lambda: gdb.lookup_type("unsigned long"))
         except gdb.error:
             raise gdb.GdbError("mungo: no symbol mungo_layout_of_goroutines: is it a program with mungo, not stripped?")
         base = int(found) & ABSENT
@@ -117,16 +128,15 @@ class InPlace(Unwinder):
 
     def __init__(self):
         super().__init__("mungo goroutine")
-        self.registers = None
+        self.registers = self.kind = None
 
     def __call__(self, frame):
         if self.registers is None or frame.level() != 0:
             return None
         sp, pc = frame.read_register("rsp"), frame.read_register("rip")
         info = frame.create_unwind_info(FrameId(sp, pc))
-        kind = gdb.lookup_type("unsigned long")
         for register, value in self.registers.items():
-            info.add_saved_register(register, gdb.Value(value).cast(kind))
+            info.add_saved_register(register, gdb.Value(value).cast(self.kind))
         return info
 
     def run(self, registers, command):

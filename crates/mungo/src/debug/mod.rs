@@ -10,6 +10,7 @@
 //! * [`leaked`] lists goroutines that are stuck on channels, and their stacks.
 //! * `MUNGO_DEBUG=listen` lets `mungo top PID` watch the program; with the feature `debug-http`, `debug::http` serves
 //!   all of this over HTTP.
+//! * [`GDB_SCRIPT`] teaches gdb what goroutines are, in processes and core files.
 //! * [`label`] marks a goroutine, and those that it spawns, in dumps and profiles.
 //! * `MUNGO_DEBUG=schedtrace=1000` prints a line about the scheduler every 1000 milliseconds, as Go does;
 //!   `scheddetail=1` adds a line for each P, M and goroutine.
@@ -29,6 +30,17 @@ pub use crate::sched::report::dump::{Dump, DumpOptions, Frame, GoroutineDump, St
 pub use crate::sched::report::waits::{GoroutineWait, ObjectKind, Others, WaitGraph, WaitObject};
 pub use label::{Label, label};
 pub use leaked::{ChannelInfo, Leaked, leaked};
+
+/// A script for gdb with the commands `mungo goroutines` and `mungo goroutine N bt`, for processes and core files. The
+/// command `mungo gdb-script` prints it, too; how to use it is in [the guide](crate::guide::finding_faults#gdb).
+///
+/// ```
+/// let file = std::env::temp_dir().join(format!("mungo-doc-{}.py", std::process::id()));
+/// std::fs::write(&file, mungo::debug::GDB_SCRIPT)?; // then, in gdb: source FILE
+/// # std::fs::remove_file(&file)?;
+/// # std::io::Result::Ok(())
+/// ```
+pub const GDB_SCRIPT: &str = include_str!("../../gdb/mungo.py");
 
 /// Dumps all goroutines of all runtimes of this process, with their stacks, in the limits of [`DumpOptions`].
 ///
