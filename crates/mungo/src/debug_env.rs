@@ -11,6 +11,8 @@
 //! | `schedtrace` | ms     | a line about the scheduler on stderr each time that this many ms have passed; `0`: none |
 //! | `scheddetail` | `0`, `1` | `1`: with a line for each P, M and goroutine                                  |
 //! | `deadlock` | ms        | the age in ms at which a deadlock beside other threads is warned of; `0`: never |
+//! | `deadlockdot` | path   | a file for the graph of a deadlock, of which the report or the warning has the text, in
+//!   the language of Graphviz; `%p` is the number of the process |
 //! | `sigquit`  | `off`, `die`, `continue` | SIGQUIT: not touched; a dump on stderr, then death; a dump only  |
 //! | `listen`   | path, or none | a Unix socket for `mungo top`, of mode 600; `%p` is the number of the process.
 //!   Without a path: `$XDG_RUNTIME_DIR/mungo/%p.sock`, or `/tmp/mungo-UID/%p.sock` |
@@ -39,6 +41,8 @@ pub(crate) struct DebugEnv {
     pub(crate) on_quit: OnQuit,
     /// The path of the socket that says what the scheduler does; empty: the usual one; `None`: no socket.
     pub(crate) listen: Option<String>,
+    /// The file that a deadlock is drawn to.
+    pub(crate) deadlock_dot: Option<String>,
     /// Milliseconds until a deadlock beside other threads is warned of; `None`: what the builder says.
     pub(crate) deadlock_warning_ms: Option<u32>,
 }
@@ -75,6 +79,7 @@ impl Default for DebugEnv {
             sched_detail: false,
             on_quit: OnQuit::Die,
             listen: None,
+            deadlock_dot: None,
             deadlock_warning_ms: None,
         }
     }
@@ -106,6 +111,11 @@ fn parse(text: &str) -> (DebugEnv, Vec<String>) {
             "deadlock" => milliseconds(value).map(|ms| env.deadlock_warning_ms = Some(ms)),
             "listen" => {
                 env.listen = Some(value.to_owned());
+                Ok(())
+            }
+            "deadlockdot" if value.is_empty() => Err("the path of a file"),
+            "deadlockdot" => {
+                env.deadlock_dot = Some(value.to_owned());
                 Ok(())
             }
             "scheddetail" => on_off(value).map(|on| env.sched_detail = on),
@@ -208,6 +218,8 @@ mod tests {
     #[test]
     fn sockets() {
         assert_eq!(parse("").0.listen, None);
+        assert_eq!(parse("deadlockdot=/tmp/%p.dot").0.deadlock_dot.as_deref(), Some("/tmp/%p.dot"));
+        assert_eq!((parse("deadlockdot").0, parse("deadlockdot=").1.len()), (DebugEnv::default(), 1));
         assert_eq!(parse("listen").0.listen.as_deref(), Some(""));
         assert_eq!(parse("owntls=1, listen = /tmp/a=b%p ").0.listen.as_deref(), Some("/tmp/a=b%p"));
     }

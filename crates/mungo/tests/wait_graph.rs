@@ -77,6 +77,21 @@ fn the_report_of_a_deadlock_draws_the_cycle() {
     assert!(ended.stderr.contains(&format!(", locked by goroutine {}", ids[1])), "{ended:#?}");
 }
 
+#[test]
+fn a_deadlock_is_drawn_to_a_file() {
+    let file = common::TempFile::new("deadlock.dot");
+    let mut command = child::command("main_waits_for_two_that_wait_for_each_other");
+    command.env("MUNGO_DEBUG", format!("deadlockdot={}", file.0.display()));
+    let ended = child::finish(command);
+    ended.assert_code(2).assert_says(&format!("for Graphviz is in {}: dot -Tsvg", file.0.display()));
+    let dot = std::fs::read_to_string(&file.0).unwrap();
+    assert!(dot.starts_with("digraph waits {") && dot.ends_with("}\n"), "{dot}");
+    assert!(dot.contains("'plato'") && dot.contains("color=red") && dot.contains("-> \"mutex 0x"), "{dot}");
+    let mut command = child::command("main_waits_for_two_that_wait_for_each_other");
+    command.env("MUNGO_DEBUG", "deadlockdot=/nonexistent/folder/file");
+    child::finish(command).assert_code(2).assert_says("deadlockdot=/nonexistent/folder/file: No such file");
+}
+
 fn main_waits_for_a_ring_of_channels() {
     let ring: Vec<_> = (0..3).map(|_| chan::bounded::<u32>(0)).collect();
     let senders: Vec<_> = ring.iter().map(|(tx, _)| tx.clone()).collect();

@@ -9,9 +9,10 @@
 //!
 //! [`Config::deadlock_warning_ns`]: crate::builder::Config::deadlock_warning_ns
 
+use crate::debug_env;
 use crate::sched::profile;
 use crate::sched::report::live;
-use crate::sched::report::waits::{self, Depth};
+use crate::sched::report::waits::{self, Depth, WaitGraph};
 use crate::sched::run::entry::describe;
 use crate::sched::run::g::GRef;
 use crate::sched::run::park::SLEEPING_THREADS;
@@ -173,9 +174,19 @@ fn report(shared: &Shared) -> ! {
 fn what_waits_for_whom(shared: &Arc<Shared>) -> String {
     let marker = 0u8;
     let graph = waits::graph_of(std::slice::from_ref(shared), Depth::Dead, &raw const marker as usize);
+    let drawn = debug_env::get().deadlock_dot.as_deref().map_or_else(String::new, |path| draw(&graph, path));
     match graph.summary().as_str() {
-        "" => String::new(),
-        summary => format!("\nmungo: what waits for whom\n{summary}"),
+        "" => drawn,
+        summary => format!("\nmungo: what waits for whom\n{summary}{drawn}"),
+    }
+}
+
+/// Draws the graph to the file that `MUNGO_DEBUG` names. Returns a line that says so.
+fn draw(graph: &WaitGraph, path: &str) -> String {
+    let path = path.replace("%p", &std::process::id().to_string());
+    match std::fs::write(&path, graph.to_dot()) {
+        Ok(()) => format!("mungo: the same for Graphviz is in {path}: dot -Tsvg {path}\n"),
+        Err(e) => format!("mungo: MUNGO_DEBUG=deadlockdot={path}: {e}\n"),
     }
 }
 
