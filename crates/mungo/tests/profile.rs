@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-children!(has_no_timers, has_one_p_that_computes);
+children!(has_no_timers, has_one_p_that_computes, is_profiled_and_traced);
 
 /// Rates and profiles are the process's: one test at a time.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -264,6 +264,74 @@ fn goroutines_are_counted_by_stack_and_inherit_labels() {
     parent.join().unwrap();
     // The label ended with its goroutine.
     assert!(!profile::goroutine().to_text().contains("request=17"));
+}
+
+/// Adds up what a trace says of the waits of goroutines: blocked, asleep, and in a queue, in s.
+fn waits_in(trace: &mungo_trace::Trace) -> [f64; 3] {
+    use mungo_trace::{Kind, Stop};
+    let mut stopped = std::collections::HashMap::new();
+    let mut sums = [0u64; 3];
+    for event in &trace.events {
+        match event.kind {
+            Kind::Stop { g, why: Stop::Parked { reason, .. } } => {
+                stopped.insert((event.runtime, g), (event.time_ns, trace.string(reason) == "sleep"));
+            }
+            Kind::Ready { g, .. } => {
+                if let Some((since, is_sleep)) = stopped.remove(&(event.runtime, g)) {
+                    sums[usize::from(is_sleep)] += event.time_ns - since;
+                }
+            }
+            Kind::Start { waited_ns, .. } => sums[2] += waited_ns,
+            _ => {}
+        }
+    }
+    sums.map(|ns| ns as f64 / 1e9)
+}
+
+/// One seeded run, as profiles estimate it and as a trace of it adds up: blocked, asleep, in a queue.
+fn is_profiled_and_traced() {
+    let file = common::TempFile::new("profiled.trace");
+    let runtime = common::runtime(1);
+    profile::set_block_rate(Duration::from_micros(1)).unwrap();
+    let tracing = mungo::trace::start(&file.0).unwrap();
+    runtime.run(|| {
+        let mut all = Vec::new();
+        for seed in 0..8u64 {
+            let (tx, rx) = bounded::<u64>(0);
+            all.push(mungo::go(move || rx.iter().for_each(drop)));
+            all.push(mungo::go(move || {
+                for n in 0..40u64 {
+                    mungo::sleep(Duration::from_millis((seed * 5 + n * 3) % 7 * 2 + 11));
+                    tx.send(n).unwrap();
+                }
+            }));
+            // Those that compute make the others wait for the P.
+            all.push(mungo::go(move || (0..20).for_each(|_| _ = burns_for(Duration::from_millis(3)))));
+        }
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+    tracing.stop().unwrap();
+    let found = [profile::block(), profile::sleep(), profile::runnable()].map(|profile| profile.total_time());
+    let wanted = waits_in(&mungo_trace::Trace::open(&file.0).unwrap());
+    for (what, (found, wanted)) in ["block", "sleep", "runnable"].iter().zip(found.iter().zip(wanted)) {
+        let found = found.as_secs_f64();
+        assert!(is_near(found, wanted, 0.05), "{what}: {found} s instead of {wanted} s");
+    }
+}
+
+/// Without interruptions: the wait of a goroutine whose P the monitor took away is in no profile.
+#[test]
+fn profiles_say_what_a_trace_of_the_same_run_says() {
+    let mut command = common::child::command("is_profiled_and_traced");
+    command.env("MUNGO_DEBUG", "asyncpreempt=0");
+    common::child::finish(command).assert_success();
+}
+
+/// Computes, and lets others in.
+fn burns_for(long: Duration) -> u64 {
+    let n = burns_the_cpu(Instant::now() + long);
+    mungo::yield_now();
+    n
 }
 
 #[inline(never)]
