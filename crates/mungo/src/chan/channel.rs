@@ -171,7 +171,9 @@ impl<T> Chan<T> {
             Step::Closed => Outcome::Ended(0, Ending::Closed),
             _ => {
                 let deadline_ns = limit.deadline_ns(); // first: what may panic needs the lock's proof in memory
-                self.core.wait_for_receiver(entered, locked, at.cast(), deadline_ns)
+                locked.keep();
+                // SAFETY: the lock is held, and its proof was just given up.
+                unsafe { self.core.wait::<true>(entered, at.cast(), None, deadline_ns) }
             }
         };
         match outcome {
@@ -197,9 +199,10 @@ impl<T> Chan<T> {
                 // The sender is awake and makes its value: that counts as "not empty".
                 Step::Promised(sender) => {
                     let to = slot.as_mut_ptr().cast();
-                    if self.core.wait_for_sender(entered, locked, to, Some(sender), u64::MAX)
-                        == Outcome::Ended(0, Ending::Done)
-                    {
+                    locked.keep();
+                    // SAFETY: the lock is held, and its proof was just given up.
+                    let outcome = unsafe { self.core.wait::<false>(entered, to, Some(sender), u64::MAX) };
+                    if outcome == Outcome::Ended(0, Ending::Done) {
                         break;
                     }
                 }
@@ -225,7 +228,9 @@ impl<T> Chan<T> {
             };
             let deadline_ns = *deadline_ns.get_or_insert_with(|| limit.deadline_ns());
             let to = slot.as_mut_ptr().cast();
-            match self.core.wait_for_sender(entered, locked, to, promised, deadline_ns) {
+            locked.keep();
+            // SAFETY: the lock is held, and its proof was just given up.
+            match unsafe { self.core.wait::<false>(entered, to, promised, deadline_ns) } {
                 Outcome::Ended(_, Ending::Done) => break,
                 Outcome::Ended(_, Ending::Closed) => return Err(RecvTimeoutError::Disconnected),
                 Outcome::Ended(_, Ending::Retry) => {}

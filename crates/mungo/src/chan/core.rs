@@ -15,6 +15,7 @@ use crate::sched::run::g::G;
 use crate::sched::run::lock::RawLock;
 use crate::sched::run::park::{self, Waiter};
 use crate::sched::run::task;
+use crate::sched::timers;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -212,7 +213,7 @@ impl Core {
         Locked { core: self, entered: entered.again(), wakes: WakeList::new() }
     }
 
-    /// Makes the proof of the lock again, for a caller that holds it and [leaked](Locked::leak) it.
+    /// Makes the proof of the lock again, for a caller that holds it and [kept](Locked::keep) it.
     ///
     /// # Safety
     /// The caller holds the lock, and no other `Locked` of it is in use.
@@ -243,29 +244,17 @@ impl Core {
 
     // ---- blocking ----
 
-    /// Waits for a sender, or, if one was won that has no value yet, for its value. `slot` gets it.
+    /// Gets in line to send or to receive, or becomes the partner of `promised`, a sender that was won and has no value
+    /// yet, and waits. `slot` has the value, or gets it.
     ///
-    /// TUNED: the proof of the lock is given up here and made again, not passed on: to copy what was just written costs
-    /// 4 ns. For the same reason the rest is one function: each return after a switch surprises the CPU.
-    #[inline(always)]
-    pub(super) fn wait_for_sender(
-        &self,
-        entered: Entered,
-        locked: Locked<'_>,
-        slot: *mut (),
-        promised: Option<NonNull<Node>>,
-        deadline_ns: u64,
-    ) -> Outcome {
-        debug_assert!(locked.wakes.is_empty());
-        std::mem::forget(locked);
-        // SAFETY: the lock was held until now.
-        unsafe { self.wait_for_sender_locked(entered, slot, promised, deadline_ns) }
-    }
-
+    /// TUNED: the caller [forgets](Locked::keep) its proof of the lock, which is made again here, and not passed on: to
+    /// copy what was just written costs 4 ns. For the same reason this is one function, which knows its side: each
+    /// return after a switch surprises the CPU.
+    ///
     /// # Safety
     /// The caller holds the lock, and no `Locked` of it is in use.
     #[inline(never)]
-    unsafe fn wait_for_sender_locked(
+    pub(super) unsafe fn wait<const SENDS: bool>(
         &self,
         entered: Entered,
         slot: *mut (),
@@ -274,47 +263,7 @@ impl Core {
     ) -> Outcome {
         // Once a sender is won there is no way back, whatever the time.
         let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
-        // SAFETY: by the caller.
-        unsafe { self.wait_locked(entered, false, slot, promised, deadline_ns) }
-    }
-
-    /// Waits for a receiver, or for a place, with the value in `slot`.
-    #[inline(always)]
-    pub(super) fn wait_for_receiver(
-        &self,
-        entered: Entered,
-        locked: Locked<'_>,
-        slot: *mut (),
-        deadline_ns: u64,
-    ) -> Outcome {
-        debug_assert!(locked.wakes.is_empty());
-        std::mem::forget(locked);
-        // SAFETY: the lock was held until now.
-        unsafe { self.wait_for_receiver_locked(entered, slot, deadline_ns) }
-    }
-
-    /// # Safety
-    /// The caller holds the lock, and no `Locked` of it is in use.
-    #[inline(never)]
-    unsafe fn wait_for_receiver_locked(&self, entered: Entered, slot: *mut (), deadline_ns: u64) -> Outcome {
-        // SAFETY: by the caller.
-        unsafe { self.wait_locked(entered, true, slot, None, deadline_ns) }
-    }
-
-    /// Gets in line to send or to receive, or becomes the partner of the sender that was won, and waits.
-    ///
-    /// # Safety
-    /// The caller holds the lock, and no `Locked` of it is in use.
-    #[inline(always)]
-    unsafe fn wait_locked(
-        &self,
-        entered: Entered,
-        sends: bool,
-        slot: *mut (),
-        promised: Option<NonNull<Node>>,
-        deadline_ns: u64,
-    ) -> Outcome {
-        let reason = if sends { WaitReason::ChanSend } else { WaitReason::ChanRecv };
+        let reason = if SENDS { WaitReason::ChanSend } else { WaitReason::ChanRecv };
         let awaited = reason.on(std::ptr::from_ref(self).addr());
         let (op, node);
         {
@@ -332,12 +281,16 @@ impl Core {
                     locked.wakes.push(sender);
                 },
                 // SAFETY: the node stays on this frame until it was claimed or removed below.
-                None => unsafe { locked.line(sends).push_back(&node) },
+                None => unsafe { locked.line(SENDS).push_back(&node) },
             }
         }
-        let outcome = op.wait(entered, awaited, deadline_ns);
+        match entered.into_running() {
+            Some(running) if deadline_ns == u64::MAX => park::park_running(running, awaited),
+            running => op.block(running, awaited, deadline_ns),
+        }
+        let outcome = op.outcome();
         if outcome == Outcome::TimedOut {
-            self.lock(&Entered::now()).line(sends).remove(&node);
+            self.lock(&Entered::now()).line(SENDS).remove(&node);
         }
         outcome
     }
@@ -372,14 +325,17 @@ impl Operation {
     }
 
     /// Blocks until a partner, or the clock, won the claim and woke this caller.
-    #[inline(always)]
     pub(super) fn wait(&self, entered: Entered, awaited: Awaited, deadline_ns: u64) -> Outcome {
-        match entered.into_running() {
+        self.block(entered.into_running(), awaited, deadline_ns);
+        self.outcome()
+    }
+
+    fn block(&self, running: Option<Running>, awaited: Awaited, deadline_ns: u64) {
+        match running {
             Some(running) if deadline_ns == u64::MAX => park::park_running(running, awaited),
-            Some(running) => _ = crate::sched::timers::wait_until(running, awaited, deadline_ns, &self.claim),
+            Some(running) => _ = timers::wait_until(running, awaited, deadline_ns, &self.claim),
             None => _ = self.waiter.wait_until(awaited, deadline_ns, &self.claim),
         }
-        self.outcome()
     }
 }
 
@@ -467,7 +423,14 @@ impl Locked<'_> {
         self.reserved += 1;
     }
 
-    /// Keeps the lock, and forgets this proof of it.
+    /// Keeps the lock, and forgets this proof of it, which has no waiter to wake.
+    #[inline(always)]
+    pub(super) fn keep(self) {
+        debug_assert!(self.wakes.is_empty());
+        std::mem::forget(self);
+    }
+
+    /// Keeps the lock, and forgets this proof of it. Returns the waiters to wake.
     #[inline]
     pub(super) fn leak(self) -> WakeList {
         let this = ManuallyDrop::new(self);

@@ -83,7 +83,6 @@ impl<T> Receiver<T> {
         }
     }
 
-    #[inline(always)]
     fn recv_within(&self, limit: Limit) -> Result<T, RecvTimeoutError> {
         match &self.flavor {
             // SAFETY: a handle keeps it alive.
@@ -110,7 +109,12 @@ impl<T> Receiver<T> {
     /// ```
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        self.recv_within(Limit::Forever).map_err(|_| RecvError)
+        match &self.flavor {
+            // SAFETY: a handle keeps it alive.
+            Flavor::Chan(chan) => unsafe { chan.as_ref() }.recv(Limit::Forever),
+            _ => self.recv_within(Limit::Forever),
+        }
+        .map_err(|_| RecvError)
     }
 
     /// Receives a value if one is there.

@@ -137,7 +137,9 @@ fn attempt(case: &Case<'_>) -> bool {
         Step::Done | Step::Closed => true,
         Step::Blocked => false,
         Step::Promised(sender) => {
-            match core.wait_for_sender(entered, locked, case.slot, Some(sender), u64::MAX) {
+            locked.keep();
+            // SAFETY: the lock is held, and its proof was just given up.
+            match unsafe { core.wait::<false>(entered, case.slot, Some(sender), u64::MAX) } {
                 Outcome::Ended(_, ending) => note(case, ending),
                 Outcome::TimedOut => false,
             }

@@ -114,7 +114,7 @@ impl Running {
         // SAFETY: the caller is this goroutine, and in the runtime.
         unsafe {
             debug_assert_eq!(g.runtime_depth(), 1);
-            g.suspend(why);
+            g.coro().suspend(why as usize);
             if hold {
                 bound::unlock(g);
             }

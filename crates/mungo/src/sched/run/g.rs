@@ -310,7 +310,7 @@ impl G {
     /// # Safety
     /// It has its stack.
     #[inline(always)]
-    unsafe fn coro(&self) -> &Coro {
+    pub(super) unsafe fn coro(&self) -> &Coro {
         // SAFETY: by the caller.
         unsafe { (*self.coro.get()).assume_init_ref() }
     }
