@@ -41,6 +41,19 @@ pub(crate) mod run {
         use std::sync::atomic::Ordering::{Acquire, Release};
         use std::task::Waker;
 
+        /// Stands for a goroutine in the runtime.
+        pub(crate) struct Entered;
+
+        impl Entered {
+            pub(crate) fn with_running(&self, f: impl FnOnce(())) {
+                f(());
+            }
+
+            pub(crate) fn wake_tasks(&self, tasks: Vec<Waker>) {
+                tasks.into_iter().for_each(Waker::wake);
+            }
+        }
+
         /// Waits as the runtime's `Waiter` does; the models of that one are those of `wake`.
         pub(crate) enum Waiter {
             G(GPtr),

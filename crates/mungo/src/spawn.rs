@@ -1,72 +1,20 @@
-//! `go`, `JoinHandle`, `Builder`.
+//! Goroutines with settings, and what a handle is for; `go` itself is in `sched/run/spawn.rs`.
+
+pub use crate::sched::run::spawn::{JoinHandle, go, spawn};
 
 use crate::goroutine::Goroutine;
 use crate::policies::{Priority, Rank};
 use crate::reason::WaitReason;
 use crate::sched::run::g::{DONE, G, GRef, NO_JOINER};
 use crate::sched::run::park::Waiter;
-use crate::sched::run::spawn::{Spawned, Spec};
+use crate::sched::run::spawn::Spec;
 use crate::stack::slab::Class;
 use std::io;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Starts a goroutine and returns a handle to wait for it.
-///
-/// Inside a goroutine the new one belongs to the same runtime, on a plain thread to the default one, which is made at
-/// first use. Dropping the handle detaches the goroutine: it goes on, and its panic is reported on stderr.
-///
-/// ```
-/// let answer = mungo::go(|| 6 * 7);
-/// assert_eq!(answer.join().unwrap(), 42);
-/// ```
-///
-/// # Panics
-/// If there is no memory for its stack, or the default runtime cannot be started; [`Builder::spawn`] returns these
-/// errors.
-#[doc(alias("task", "goroutine"))]
-#[track_caller]
-#[inline]
-pub fn go<F, T>(f: F) -> JoinHandle<T>
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    // SAFETY: `'static`.
-    JoinHandle::new(unsafe { Spec::here().spawn(None, f) }.expect("mungo: cannot spawn a goroutine"))
-}
-
-/// Starts a goroutine: the same as [`go`], by std's name.
-///
-/// # Panics
-/// As [`go`].
-#[track_caller]
-#[inline]
-pub fn spawn<F, T>(f: F) -> JoinHandle<T>
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    go(f)
-}
-
-/// Waits for a goroutine and gets its result. Dropping it detaches the goroutine.
-///
-/// It is a future too, for tasks of any executor: the output is what [`join`](Self::join) returns. A poll that is given
-/// up changes nothing: the handle can be polled again, joined or dropped.
-///
-/// ```
-/// let square = mungo::go(|| 7 * 7);
-/// assert_eq!(mungo::block_on(async { square.await.unwrap() }), 49);
-/// ```
-pub struct JoinHandle<T> {
-    g: Option<GRef>,
-    result: PhantomData<T>,
-}
 
 // SAFETY: the result crosses by `join` only, and `spawn` asked for `T: Send`. As std's.
 unsafe impl<T> Send for JoinHandle<T> {}
@@ -77,12 +25,6 @@ unsafe impl<T> Sync for JoinHandle<T> {}
 impl<T> Unpin for JoinHandle<T> {}
 
 impl<T> JoinHandle<T> {
-    /// Makes the handle of a goroutine that was just spawned.
-    #[inline]
-    pub(crate) fn new(spawned: Spawned<T>) -> JoinHandle<T> {
-        JoinHandle { g: Some(spawned.into_g()), result: PhantomData }
-    }
-
     fn g(&self) -> &GRef {
         self.g.as_ref().expect("only `join` takes it")
     }

@@ -4,9 +4,10 @@
 //! buffer, or from the buffer to the receiver's frame. No code of `T` runs under the lock.
 
 use super::buffer::Buffer;
-use super::core::{Core, Entered, Limit, Locked, Reservation, Step};
+use super::core::{Core, Limit, Locked, Reservation, Step};
 use super::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use super::queue::{Ending, Node, Outcome};
+use crate::sched::run::park::Entered;
 use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;

@@ -10,11 +10,8 @@
 use super::queue::{Ending, Kind, Node, Operation, Outcome, Queue, WakeList};
 use crate::protocols::claim::Claim;
 use crate::reason::{Awaited, WaitReason};
-use crate::sched::run::current::Running;
-use crate::sched::run::g::G;
 use crate::sched::run::lock::RawLock;
-use crate::sched::run::park::{self, Waiter};
-use crate::sched::run::task;
+use crate::sched::run::park::{self, Entered, Running, Waiter};
 use crate::sched::timers;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
@@ -25,7 +22,6 @@ use std::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// A bit of [`Core::signs`]: a receive would not block.
@@ -35,68 +31,6 @@ pub(super) const CAN_SEND: u32 = 2;
 const SIGNS: u32 = CAN_RECV | CAN_SEND;
 /// One change in [`Core::signs`], whose other bits count how often the two changed.
 const ONE_CHANGE: u32 = 4;
-
-/// The caller, inside the runtime if it is a goroutine. One word, because it is passed around on the fast path.
-pub(crate) struct Entered(Option<&'static G>);
-
-impl Entered {
-    #[inline]
-    pub(super) fn now() -> Entered {
-        Entered(Running::enter().map(Running::leak))
-    }
-
-    /// Returns the same caller again: it stays inside until the first one is dropped.
-    #[inline]
-    pub(super) fn again(&self) -> ManuallyDrop<Entered> {
-        ManuallyDrop::new(Entered(self.0))
-    }
-
-    /// Calls `f` with the caller as the scheduler wants it; `None` on a plain thread.
-    #[inline]
-    pub(super) fn with_running<R>(&self, f: impl FnOnce(Option<&Running>) -> R) -> R {
-        // SAFETY: as in `into_running`, but not dropped.
-        let running = self.0.map(|g| ManuallyDrop::new(unsafe { Running::retrieve(g) }));
-        f(running.as_deref())
-    }
-
-    /// Wakes tasks, whose wakers are user code: outside of the runtime if this is its outermost call.
-    #[cold]
-    pub(super) fn wake_tasks(&self, tasks: Vec<Waker>) {
-        /// Goes back into the runtime, also after a panic: `Entered` will leave it.
-        struct Reenter;
-        impl Drop for Reenter {
-            fn drop(&mut self) {
-                Running::enter().map(Running::leak);
-            }
-        }
-        let mut reenter = None;
-        if let Some(g) = self.0
-            && g.runtime_depth() == 1
-        {
-            // SAFETY: leaked in `now`, by this goroutine, and leaked again at the end. No caller keeps an old M or P.
-            drop(unsafe { Running::retrieve(g) });
-            reenter = Some(Reenter);
-        }
-        task::wake_all(tasks);
-        drop(reenter);
-    }
-
-    /// Returns the caller as the scheduler wants it; `None` on a plain thread.
-    #[inline]
-    fn into_running(self) -> Option<Running> {
-        let g = ManuallyDrop::new(self).0?;
-        // SAFETY: leaked in `now`, by this goroutine; retrieved here or by `drop`.
-        Some(unsafe { Running::retrieve(g) })
-    }
-}
-
-impl Drop for Entered {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        drop(self.0.map(|g| unsafe { Running::retrieve(g) }));
-    }
-}
 
 /// Bounds the time for which an operation may block.
 #[derive(Clone, Copy, Debug)]
@@ -316,7 +250,7 @@ fn is_over(deadline_ns: u64) -> bool {
 impl Operation {
     /// Makes an operation of the caller.
     pub(super) fn current(entered: &Entered, exclusive: bool) -> Operation {
-        let waiter = match entered.0 {
+        let waiter = match entered.g() {
             Some(g) => Waiter::G(g.into()),
             None => Waiter::current(),
         };

@@ -1,10 +1,11 @@
 //! The receiving handle, and the iterators over what it receives.
 
 use super::channel::{Chan, Side};
-use super::core::{Core, Entered, Limit, Locked, Step};
+use super::core::{Core, Limit, Locked, Step};
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use super::future::RecvWait;
 use super::timer::{self, Timer};
+use crate::sched::run::park::Entered;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;

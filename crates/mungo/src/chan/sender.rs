@@ -1,8 +1,9 @@
 //! The sending handle.
 
 use super::channel::{Chan, Side};
-use super::core::{Entered, Limit};
+use super::core::Limit;
 use super::error::{CloseError, SendError, SendTimeoutError, TrySendError};
+use crate::sched::run::park::Entered;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};

@@ -8,10 +8,11 @@
 //! is dropped was done or not; if not, the value is dropped with the future.
 
 use super::channel::{Chan, Side};
-use super::core::{CAN_RECV, CAN_SEND, Entered, Locked, Step};
+use super::core::{CAN_RECV, CAN_SEND, Locked, Step};
 use super::error::{RecvError, SendError};
 use super::queue::{Ending, Kind, Node, Operation, Outcome};
 use crate::protocols::claim::Claim;
+use crate::sched::run::park::Entered;
 use crate::sched::run::park::Waiter;
 use crate::sched::run::task::TaskSlot;
 use std::cell::{Cell, UnsafeCell};

@@ -1,8 +1,8 @@
 //! Tests that look at the waiters of a channel.
 
-use super::core::Entered;
 use super::{Sender, TrySendError, bounded, select, unbounded};
 use crate::go;
+use crate::sched::run::park::Entered;
 use std::time::{Duration, Instant};
 
 /// Returns how many senders and receivers wait.

@@ -4,11 +4,12 @@
 //! and a receiver that waits for one sleeps until it is due. Several may wait; one of them gets the value, the others
 //! go on waiting.
 
-use super::core::{Entered, Limit};
+use super::core::Limit;
 use super::error::{RecvTimeoutError, TryRecvError};
 use super::missed::MissedTicks;
 use super::queue::Operation;
 use crate::reason::WaitReason;
+use crate::sched::run::park::Entered;
 use crate::sched::timers::sleep::{Sleep, sleep_until_async};
 use crate::sys::clock;
 use std::pin::Pin;

@@ -17,8 +17,8 @@
 #[cfg(all(test, loom))]
 mod models;
 
-use super::core::Entered;
 use crate::protocols::claim::{Claim, TIMED_OUT};
+use crate::sched::run::park::Entered;
 use crate::sched::run::park::Waiter;
 use crate::sys::atomic::AtomicBool;
 use std::cell::Cell;

@@ -12,11 +12,12 @@
 
 use super::case::{Case, Kind, Taken};
 use super::locks::{self, Locks};
-use crate::chan::core::{CAN_RECV, CAN_SEND, Core, Entered, Limit, Locked, Reservation, State, Step};
+use crate::chan::core::{CAN_RECV, CAN_SEND, Core, Limit, Locked, Reservation, State, Step};
 use crate::chan::queue::{Ending, Operation, Outcome, Queue};
 use crate::chan::timer;
 use crate::chan::waits;
 use crate::reason::WaitReason;
+use crate::sched::run::park::Entered;
 use crate::sys::clock;
 use std::cell::Cell;
 use std::time::Instant;

@@ -2,8 +2,9 @@
 
 use super::case::Case;
 use super::engine::below;
-use crate::chan::core::{Core, Entered, Locked};
+use crate::chan::core::{Core, Locked};
 use crate::chan::queue::WakeList;
+use crate::sched::run::park::Entered;
 use std::mem::ManuallyDrop;
 
 /// Number of cases above which a plain sort is faster. TUNED: guess.

@@ -245,7 +245,7 @@ impl G {
     {
         // SAFETY: the storage of an idle G is free.
         unsafe { self.put(f) };
-        self.entry.set(Some(super::entry::run::<F, T>));
+        self.entry.set(Some(super::worker::run::<F, T>));
         self.id.store(id, Relaxed);
         self.place.store(std::ptr::from_ref(place).cast_mut(), Relaxed);
         if let Some(name) = name {
@@ -290,7 +290,7 @@ impl G {
         self.thread_pointer.set(slot.thread_pointer());
         // SAFETY: the slot is fresh and stays until `finish`.
         unsafe {
-            (*self.coro.get()).write(Coro::new(&slot, std::ptr::from_ref(self) as usize, super::entry::main));
+            (*self.coro.get()).write(Coro::new(&slot, std::ptr::from_ref(self) as usize, super::worker::begin));
         }
         self.slot.store(slot.into_raw(), Relaxed);
     }

@@ -1,7 +1,6 @@
 //! The life of a goroutine: made, run, parked, woken, ended.
 
 pub(crate) mod current;
-pub(crate) mod entry;
 pub(crate) mod g;
 pub(crate) mod lock;
 pub(crate) mod m;

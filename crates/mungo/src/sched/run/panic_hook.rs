@@ -5,7 +5,7 @@
 //! has a hook of its own gets no line, unless that hook calls the one that it found. Such a hook can ask
 //! [`current`](crate::sched::run::current) for the goroutine.
 
-use super::entry::describe;
+use super::worker::describe;
 use crate::sched::run::current;
 use crate::sys::say::say;
 use std::panic::{PanicHookInfo, set_hook, take_hook};

@@ -1,5 +1,8 @@
 //! Park and ready: the pair that can lose a wake-up, and does not.
 //!
+//! A [`Running`] is the calling goroutine inside the runtime, with its P; it suspends itself by giving it up. An
+//! [`Entered`] is the same in one word, or a plain thread.
+//!
 //! A [`Waiter`] stands for a goroutine or plain thread that is about to block; it lies on its stack. The blocking side
 //! enqueues it somewhere and calls [`wait`](Waiter::wait); the waking side takes it out of there, which makes it the
 //! only waker, and calls [`wake`](Waiter::wake) once.
@@ -12,11 +15,16 @@ use crate::protocols::claim::{Claim, TIMED_OUT};
 use crate::protocols::wake::Wake;
 use crate::sched::netpoll::Polling;
 use crate::sched::pick::{From, Why, enqueue, enqueue_at_home};
-use crate::sched::run::current::{self, Running};
-use crate::sched::run::g::{Awaited, GPtr, Switch};
+use crate::sched::run::current::{self, panic_is_the_threads};
+use crate::sched::run::g::{Awaited, G, GPtr, Switch};
+use crate::sched::run::m::{CONTESTED, M};
+use crate::sched::run::p::{P, PREEMPT};
 use crate::sched::run::task::{self, TaskSlot};
+use crate::sched::shared::Shared;
 use crate::sched::sysmon::monitor;
+use crate::sched::threads::{blocking, bound};
 use crate::sys::clock;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicBool, AtomicI32,
@@ -25,6 +33,187 @@ use std::sync::atomic::{
 use std::task::Waker;
 use std::thread::Thread;
 use std::time::Duration;
+
+/// A goroutine inside the runtime, with its P, which no thread takes away before this is dropped.
+///
+/// Two words: it is passed and returned in registers.
+pub(crate) struct Running {
+    g: &'static G,
+    p: *const P,
+}
+
+impl Running {
+    /// Enters the runtime; `None` on a plain thread.
+    #[inline]
+    pub(crate) fn enter() -> Option<Running> {
+        let g = current::g()?;
+        g.enter_runtime();
+        // SAFETY: the M that runs this goroutine. From here on it changes only if the goroutine suspends itself.
+        let p = unsafe { (*g.m.load(Relaxed)).p.load(Acquire) };
+        if p <= CONTESTED {
+            return Some(Running::enter_without_p(g));
+        }
+        Some(Running { g, p })
+    }
+
+    /// Waits for a P, because the goroutine's was taken while it was blocked.
+    #[cold]
+    fn enter_without_p(g: &'static G) -> Running {
+        blocking::reacquire(g, Switch::WithoutP);
+        // SAFETY: in the runtime with a P, as one that was leaked is. The monitor may contest it again by now.
+        unsafe { Running::retrieve(g) }
+    }
+
+    #[inline]
+    pub(crate) fn g(&self) -> &'static G {
+        self.g
+    }
+
+    #[inline]
+    pub(crate) fn m(&self) -> &M {
+        // SAFETY: the M that runs this goroutine now.
+        unsafe { &*self.g.m.load(Relaxed) }
+    }
+
+    #[inline]
+    pub(crate) fn p(&self) -> &P {
+        // SAFETY: ours while in the runtime; Ps live as long as the runtime.
+        unsafe { &*self.p }
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        self.g.shared()
+    }
+
+    /// Switches to the worker, and leaves the runtime when the goroutine is resumed, perhaps on another M.
+    #[inline(always)]
+    pub(crate) fn suspend(self, why: Switch) {
+        let g = self.g;
+        let hold = panic_is_the_threads(g);
+        if hold {
+            bound::lock(&self);
+        }
+        std::mem::forget(self);
+        // SAFETY: the caller is this goroutine, and in the runtime.
+        unsafe {
+            debug_assert_eq!(g.runtime_depth(), 1);
+            g.coro().suspend(why as usize);
+            if hold {
+                bound::unlock(g);
+            }
+        }
+        g.leave_runtime();
+    }
+
+    /// Stays in the runtime without this proof, for callers that carry one word only.
+    #[inline]
+    pub(crate) fn leak(self) -> &'static G {
+        ManuallyDrop::new(self).g
+    }
+
+    /// Makes the proof again.
+    ///
+    /// # Safety
+    /// The caller is a goroutine in the runtime, with a P, whose proof was [leaked](Self::leak) or not yet made. There
+    /// is one proof for each time that it entered.
+    #[inline]
+    pub(crate) unsafe fn retrieve(g: &'static G) -> Running {
+        // SAFETY: the M that runs this goroutine. It has been in the runtime since, so its P is its own, even if the
+        // monitor has just contested it: then it is put back.
+        let p = unsafe { &*g.m.load(Relaxed) }.p().expect("in the runtime with a P");
+        Running { g, p }
+    }
+
+    /// Suspends if the time slice is over.
+    #[cold]
+    fn yield_if_outermost(&self) {
+        if self.g.runtime_depth() == 1 && self.p().take_request() {
+            self.g.needs_no_p.store(true, Relaxed);
+            Running { g: self.g, p: self.p }.suspend(Switch::Hungry);
+            self.g.needs_no_p.store(false, Relaxed);
+            self.g.enter_runtime();
+        }
+    }
+}
+
+impl Drop for Running {
+    #[inline]
+    fn drop(&mut self) {
+        if self.p().flags.load(Relaxed) & PREEMPT != 0 {
+            self.yield_if_outermost();
+        }
+        self.g.leave_runtime();
+    }
+}
+
+/// The caller, inside the runtime if it is a goroutine. One word, because it is passed around on the fast path.
+pub(crate) struct Entered(Option<&'static G>);
+
+impl Entered {
+    #[inline]
+    pub(crate) fn now() -> Entered {
+        Entered(Running::enter().map(Running::leak))
+    }
+
+    /// Returns the calling goroutine; `None` on a plain thread.
+    #[inline]
+    pub(crate) fn g(&self) -> Option<&'static G> {
+        self.0
+    }
+
+    /// Returns the same caller again: it stays inside until the first one is dropped.
+    #[inline]
+    pub(crate) fn again(&self) -> ManuallyDrop<Entered> {
+        ManuallyDrop::new(Entered(self.0))
+    }
+
+    /// Calls `f` with the caller as the scheduler wants it; `None` on a plain thread.
+    #[inline]
+    pub(crate) fn with_running<R>(&self, f: impl FnOnce(Option<&Running>) -> R) -> R {
+        // SAFETY: as in `into_running`, but not dropped.
+        let running = self.0.map(|g| ManuallyDrop::new(unsafe { Running::retrieve(g) }));
+        f(running.as_deref())
+    }
+
+    /// Wakes tasks, whose wakers are user code: outside of the runtime if this is its outermost call.
+    #[cold]
+    pub(crate) fn wake_tasks(&self, tasks: Vec<Waker>) {
+        /// Goes back into the runtime, also after a panic: `Entered` will leave it.
+        struct Reenter;
+        impl Drop for Reenter {
+            fn drop(&mut self) {
+                Running::enter().map(Running::leak);
+            }
+        }
+        let mut reenter = None;
+        if let Some(g) = self.0
+            && g.runtime_depth() == 1
+        {
+            // SAFETY: leaked in `now`, by this goroutine, and leaked again at the end. No caller keeps an old M or P.
+            drop(unsafe { Running::retrieve(g) });
+            reenter = Some(Reenter);
+        }
+        task::wake_all(tasks);
+        drop(reenter);
+    }
+
+    /// Returns the caller as the scheduler wants it; `None` on a plain thread.
+    #[inline]
+    pub(crate) fn into_running(self) -> Option<Running> {
+        let g = ManuallyDrop::new(self).0?;
+        // SAFETY: leaked in `now`, by this goroutine; retrieved here or by `drop`.
+        Some(unsafe { Running::retrieve(g) })
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        drop(self.0.map(|g| unsafe { Running::retrieve(g) }));
+    }
+}
 
 /// A goroutine, thread or task that waits for one wake-up.
 pub(crate) enum Waiter {
@@ -236,5 +425,40 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
 fn ready_from_outside(g: GPtr) {
     if g.notify() == Wake::Enqueue {
         enqueue_at_home(g, Why::Outside);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// A P that the monitor contests at each point of the way in, and never takes, stays the goroutine's.
+    #[test]
+    fn a_contested_p_is_found_again() {
+        const ENTRIES: usize = 300_000;
+        crate::Runtime::builder().procs(1).build().expect("a runtime").run(|| {
+            let home = Running::enter().expect("a goroutine");
+            // SAFETY: Ms live as long as the runtime, which outlives the thread below.
+            let m: &'static M = unsafe { &*std::ptr::from_ref(home.m()) };
+            bound::lock(&home); // so that it stays there
+            drop(home);
+            let ended = Arc::new(AtomicBool::new(false));
+            let contestant = std::thread::spawn({
+                let ended = ended.clone();
+                move || {
+                    while !ended.load(Relaxed) {
+                        blocking::contest_in_vain(m);
+                    }
+                }
+            });
+            for _ in 0..ENTRIES {
+                let running = Running::enter().expect("a goroutine");
+                assert_eq!(running.p().id, 0);
+            }
+            ended.store(true, Relaxed);
+            contestant.join().expect("the contestant");
+            bound::unlock(current::g().expect("a goroutine"));
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! A goroutine is made and queued.
+//! `go`: a goroutine is made and queued.
 
 use super::current::{self, Running};
 use super::g::{G, GPtr, GRef, pool};
@@ -16,6 +16,67 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Starts a goroutine and returns a handle to wait for it.
+///
+/// Inside a goroutine the new one belongs to the same runtime, on a plain thread to the default one, which is made at
+/// first use. Dropping the handle detaches the goroutine: it goes on, and its panic is reported on stderr.
+///
+/// ```
+/// let answer = mungo::go(|| 6 * 7);
+/// assert_eq!(answer.join().unwrap(), 42);
+/// ```
+///
+/// # Panics
+/// If there is no memory for its stack, or the default runtime cannot be started;
+/// [`Builder::spawn`](crate::Builder::spawn) returns these errors.
+#[track_caller]
+#[inline]
+pub fn go<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    // SAFETY: `'static`.
+    JoinHandle::new(unsafe { Spec::here().spawn(None, f) }.expect("mungo: cannot spawn a goroutine"))
+}
+
+/// Starts a goroutine: the same as [`go`], by std's name.
+///
+/// # Panics
+/// As [`go`].
+#[track_caller]
+#[inline]
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    go(f)
+}
+
+/// Waits for a goroutine and gets its result. Dropping it detaches the goroutine.
+///
+/// It is a future too, for tasks of any executor: the output is what [`join`](Self::join) returns. A poll that is given
+/// up changes nothing: the handle can be polled again, joined or dropped.
+///
+/// ```
+/// let square = mungo::go(|| 7 * 7);
+/// assert_eq!(mungo::block_on(async { square.await.unwrap() }), 49);
+/// ```
+pub struct JoinHandle<T> {
+    /// `None` once `join` took it.
+    pub(crate) g: Option<GRef>,
+    result: PhantomData<T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Makes the handle of a goroutine that was just spawned.
+    #[inline]
+    pub(crate) fn new(spawned: Spawned<T>) -> JoinHandle<T> {
+        JoinHandle { g: Some(spawned.into_g()), result: PhantomData }
+    }
+}
 
 /// Everything about a goroutine that is to be started, except its code.
 ///

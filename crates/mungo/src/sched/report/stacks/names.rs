@@ -40,7 +40,7 @@ fn without_arguments(mut name: String) -> String {
 
 /// Returns which frames are the program's: without those that start a goroutine, and those that switch.
 pub(crate) fn of_program(frames: &[Frame]) -> Range<usize> {
-    let outer = match frames.iter().position(|f| is_ours(f, "sched/run/entry.rs")) {
+    let outer = match frames.iter().position(|f| is_ours(f, "sched/run/worker.rs")) {
         Some(entry) => frames[..entry].iter().rposition(|f| !starts_closure(f)).map_or(0, |at| at + 1),
         None => frames.len(),
     };
