@@ -11,7 +11,7 @@ use super::queue::{Ending, Kind, Node, Operation, Outcome, Queue, WakeList};
 use crate::protocols::claim::Claim;
 use crate::reason::{Awaited, WaitReason};
 use crate::sched::run::lock::RawLock;
-use crate::sched::run::park::{self, Entered, Running, Waiter};
+use crate::sched::run::park::{self, Entered, Waiter};
 use crate::sched::timers;
 use crate::sys::clock;
 use std::cell::UnsafeCell;
@@ -195,8 +195,9 @@ impl Core {
         promised: Option<NonNull<Node>>,
         deadline_ns: u64,
     ) -> Outcome {
+        debug_assert!(promised.is_none() || !SENDS);
         // Once a sender is won there is no way back, whatever the time.
-        let deadline_ns = if promised.is_some() { u64::MAX } else { deadline_ns };
+        let deadline_ns = if !SENDS && promised.is_some() { u64::MAX } else { deadline_ns };
         let reason = if SENDS { WaitReason::ChanSend } else { WaitReason::ChanRecv };
         let awaited = reason.on(std::ptr::from_ref(self).addr());
         let (op, node);
@@ -210,17 +211,18 @@ impl Core {
             node = Node::armed(&op, 0, slot);
             match promised {
                 // SAFETY: this caller won it and has not woken it.
-                Some(sender) => unsafe {
+                Some(sender) if !SENDS => unsafe {
                     sender.as_ref().set_partner(&node);
                     locked.wakes.push(sender);
                 },
                 // SAFETY: the node stays on this frame until it was claimed or removed below.
-                None => unsafe { locked.line(SENDS).push_back(&node) },
+                _ => unsafe { locked.line(SENDS).push_back(&node) },
             }
         }
         match entered.into_running() {
             Some(running) if deadline_ns == u64::MAX => park::park_running(running, awaited),
-            running => op.block(running, awaited, deadline_ns),
+            Some(running) => _ = timers::wait_until(running, awaited, deadline_ns, &op.claim),
+            None => _ = op.waiter.wait_until(awaited, deadline_ns, &op.claim),
         }
         let outcome = op.outcome();
         if outcome == Outcome::TimedOut {
@@ -258,18 +260,16 @@ impl Operation {
         Operation { claim: Claim::new(), kind, waiter }
     }
 
-    /// Blocks until a partner, or the clock, won the claim and woke this caller.
+    /// Blocks until a partner, or the clock, won the claim and woke this caller. In line: each return after a switch
+    /// surprises the CPU.
+    #[inline(always)]
     pub(super) fn wait(&self, entered: Entered, awaited: Awaited, deadline_ns: u64) -> Outcome {
-        self.block(entered.into_running(), awaited, deadline_ns);
-        self.outcome()
-    }
-
-    fn block(&self, running: Option<Running>, awaited: Awaited, deadline_ns: u64) {
-        match running {
+        match entered.into_running() {
             Some(running) if deadline_ns == u64::MAX => park::park_running(running, awaited),
             Some(running) => _ = timers::wait_until(running, awaited, deadline_ns, &self.claim),
             None => _ = self.waiter.wait_until(awaited, deadline_ns, &self.claim),
         }
+        self.outcome()
     }
 }
 
