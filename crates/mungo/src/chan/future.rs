@@ -1,8 +1,7 @@
 //! Sends and receives as futures, for tasks of any executor.
 
 use super::error::{RecvError, SendError};
-use super::receiver::Receiver;
-use super::sender::Sender;
+use super::handles::{Receiver, Sender};
 use super::task_wait::TaskWait;
 use crate::sched::timers::sleep::Sleep;
 use std::fmt;

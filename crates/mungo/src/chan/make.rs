@@ -1,10 +1,17 @@
-//! The functions that make channels.
+//! The functions that make channels; how their handles are counted, and what the last one does.
 
-use super::channel::Chan;
+use super::buffer::Buffer;
+use super::channel::{Chan, Core};
+use super::handles::{Receiver, Sender};
 use super::missed::MissedTicks;
-use super::receiver::Receiver;
-use super::sender::Sender;
 use super::timer::Timer;
+use crate::sched::run::park::Entered;
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
 use std::time::{Duration, Instant};
 
 fn channel<T>(capacity: Option<usize>) -> (Sender<T>, Receiver<T>) {
@@ -116,5 +123,85 @@ pub(crate) fn tick_with(period: Duration, missed: MissedTicks) -> Receiver<Insta
     match Timer::tick(period, missed) {
         Some(timer) => Receiver::from_timer(timer),
         None => never(),
+    }
+}
+
+/// A side of a channel, by its count of handles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Senders,
+    Receivers,
+}
+
+impl<T> Chan<T> {
+    /// Makes a channel with one handle on each side.
+    pub(super) fn allocate(capacity: Option<usize>) -> NonNull<Chan<T>> {
+        let buffer = match capacity {
+            Some(n) => Buffer::bounded(n),
+            None => Buffer::unbounded(),
+        };
+        NonNull::from(Box::leak(Box::new(Chan {
+            core: Core::new(capacity.unwrap_or(usize::MAX)),
+            buffer: UnsafeCell::new(buffer),
+            one_side_gone: AtomicBool::new(false),
+        })))
+    }
+
+    fn count(&self, side: Side) -> &AtomicUsize {
+        match side {
+            Side::Senders => &self.core.senders,
+            Side::Receivers => &self.core.receivers,
+        }
+    }
+
+    /// Counts one more handle of this side.
+    pub(super) fn acquire(&self, side: Side) {
+        // As `Arc`: more than `isize::MAX` handles exist only if most of them were forgotten.
+        if self.count(side).fetch_add(1, Relaxed) > isize::MAX as usize {
+            std::process::abort();
+        }
+    }
+
+    /// Counts one handle of this side less.
+    ///
+    /// # Safety
+    /// The caller gives up a handle of this side, and does not use `this` any more.
+    pub(super) unsafe fn release(this: NonNull<Chan<T>>, side: Side) {
+        /// Frees the channel even if a value's destructor panics.
+        struct Free<T>(NonNull<Chan<T>>);
+        impl<T> Drop for Free<T> {
+            fn drop(&mut self) {
+                // SAFETY: alive until the second side is gone. ORDERING: Release our use of it, Acquire theirs.
+                if unsafe { self.0.as_ref() }.one_side_gone.swap(true, AcqRel) {
+                    // SAFETY: made by `allocate`; no handle is left.
+                    drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+                }
+            }
+        }
+        // SAFETY: the handle is alive.
+        let chan = unsafe { this.as_ref() };
+        // ORDERING: Release our use of the channel, Acquire that of the others.
+        if chan.count(side).fetch_sub(1, AcqRel) != 1 {
+            return;
+        }
+        let _free = Free(this);
+        match side {
+            Side::Senders => _ = chan.core.close(),
+            Side::Receivers => chan.abandon(),
+        }
+    }
+
+    /// Drops what was not received, and gives senders their values back: no receiver is left.
+    fn abandon(&self) {
+        let mut unreceived = Buffer::bounded(0);
+        let entered = Entered::now();
+        let mut locked = self.core.lock(&entered);
+        locked.abandoned = true;
+        locked.end_all_waits();
+        locked.len = 0;
+        std::mem::swap(self.buffer(&mut locked), &mut unreceived);
+        drop(locked);
+        drop(entered);
+        drop(unreceived);
     }
 }

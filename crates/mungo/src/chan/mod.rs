@@ -55,15 +55,14 @@
 
 mod buffer;
 mod channel;
-mod core;
 mod error;
 mod future;
+mod handles;
+mod iter;
 mod make;
 pub(crate) mod missed;
 mod queue;
-mod receiver;
 mod select;
-mod sender;
 #[cfg(feature = "futures")]
 mod stream;
 mod task_wait;
@@ -86,9 +85,9 @@ pub use error::{
     SendTimeoutError, TryReadyError, TryRecvError, TrySelectError, TrySendError,
 };
 pub use future::{RecvFut, SendFut};
+pub use handles::{Receiver, Sender};
+pub use iter::{IntoIter, Iter, TryIter};
 pub use make::{after, at, bounded, never, tick, unbounded};
-pub use receiver::{IntoIter, Iter, Receiver, TryIter};
 pub use select::{Select, SelectedOperation};
-pub use sender::Sender;
 #[cfg(feature = "futures")]
 pub use stream::{RecvStream, SendSink};

@@ -2,8 +2,7 @@
 
 use super::error::SendError;
 use super::future::RecvWait;
-use super::receiver::Receiver;
-use super::sender::Sender;
+use super::handles::{Receiver, Sender};
 use super::task_wait::TaskWait;
 use futures_core::{FusedStream, Stream};
 use futures_sink::Sink;

@@ -7,9 +7,10 @@
 //! the next receiver that waits, or else to the front of the buffer, past its capacity if need be. A send whose future
 //! is dropped was done or not; if not, the value is dropped with the future.
 
-use super::channel::{Chan, Side};
-use super::core::{CAN_RECV, CAN_SEND, Locked, Step};
+use super::channel::Chan;
+use super::channel::{CAN_RECV, CAN_SEND, Locked, Step};
 use super::error::{RecvError, SendError};
+use super::make::Side;
 use super::queue::{Ending, Kind, Node, Operation, Outcome};
 use crate::protocols::claim::Claim;
 use crate::sched::run::park::Entered;

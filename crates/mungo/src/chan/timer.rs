@@ -4,7 +4,6 @@
 //! and a receiver that waits for one sleeps until it is due. Several may wait; one of them gets the value, the others
 //! go on waiting.
 
-use super::core::Limit;
 use super::error::{RecvTimeoutError, TryRecvError};
 use super::missed::MissedTicks;
 use super::queue::Operation;
@@ -16,6 +15,31 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+/// Bounds the time for which an operation may block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Forever,
+    For(Duration),
+    Until(Instant),
+}
+
+impl Limit {
+    /// Returns the deadline in nanoseconds of the clock; `u64::MAX`: there is none.
+    #[inline]
+    pub(super) fn deadline_ns(self) -> u64 {
+        match self {
+            Limit::Forever => u64::MAX,
+            Limit::For(d) => clock::after_ns(d),
+            Limit::Until(t) => clock::at_ns(t),
+        }
+    }
+}
+
+/// Returns whether that time has come; `u64::MAX` never does.
+pub(super) fn is_over(deadline_ns: u64) -> bool {
+    deadline_ns != u64::MAX && deadline_ns <= clock::now_ns()
+}
 
 /// A value of `Timer::next_ns`: no value will come.
 const SPENT: u64 = u64::MAX;
@@ -117,7 +141,7 @@ impl Timer {
 
 /// Blocks the caller until `deadline_ns`; no other thread ends this wait. `u64::MAX`: for ever.
 pub(super) fn sleep_until(deadline_ns: u64) {
-    if deadline_ns != u64::MAX && deadline_ns <= clock::now_ns() {
+    if is_over(deadline_ns) {
         return;
     }
     let entered = Entered::now();

@@ -1,6 +1,6 @@
 //! Says which channels a goroutine waits for that blocks on channels: for reports and `debug::leaked`.
 
-use super::core::Core;
+use super::channel::Core;
 use super::select::Case;
 use crate::reason::{Awaited, Several, WaitReason};
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,9 +1,9 @@
 //! One arm of a select.
 
-use crate::chan::core::{Core, Reservation};
+use super::reserve::Reservation;
+use crate::chan::channel::Core;
+use crate::chan::handles::{Port, Receiver, Sender};
 use crate::chan::queue::Node;
-use crate::chan::receiver::{Port, Receiver};
-use crate::chan::sender::Sender;
 use std::cell::Cell;
 use std::fmt;
 

@@ -12,9 +12,11 @@
 
 use super::case::{Case, Kind, Taken};
 use super::locks::{self, Locks};
-use crate::chan::core::{CAN_RECV, CAN_SEND, Core, Limit, Locked, Reservation, State, Step};
+use super::reserve::Reservation;
+use crate::chan::channel::{CAN_RECV, CAN_SEND, Core, Locked, State, Step};
 use crate::chan::queue::{Ending, Operation, Outcome, Queue};
 use crate::chan::timer;
+use crate::chan::timer::Limit;
 use crate::chan::waits;
 use crate::reason::WaitReason;
 use crate::sched::run::park::Entered;

@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::engine::below;
-use crate::chan::core::{Core, Locked};
+use crate::chan::channel::{Core, Locked};
 use crate::chan::queue::WakeList;
 use crate::sched::run::park::Entered;
 use std::mem::ManuallyDrop;

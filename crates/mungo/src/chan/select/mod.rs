@@ -4,14 +4,15 @@ mod case;
 mod engine;
 mod locks;
 mod macros;
+pub(super) mod reserve;
 mod selected;
 mod typed;
 
+use self::reserve::Reservation;
 use super::channel::Chan;
-use super::core::{Limit, Reservation};
 use super::error::{ReadyTimeoutError, SelectTimeoutError, TryReadyError, TrySelectError};
-use super::receiver::Receiver;
-use super::sender::Sender;
+use super::handles::{Receiver, Sender};
+use super::timer::Limit;
 pub(super) use case::Case;
 use case::Kind;
 use engine::Goal;

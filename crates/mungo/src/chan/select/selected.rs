@@ -3,8 +3,7 @@
 use super::Handle;
 use super::case::Taken;
 use crate::chan::error::{RecvError, SendError};
-use crate::chan::receiver::Receiver;
-use crate::chan::sender::Sender;
+use crate::chan::handles::{Receiver, Sender};
 use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;

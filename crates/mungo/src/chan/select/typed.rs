@@ -2,10 +2,10 @@
 
 use super::case::{Case, Taken};
 use super::engine::{self, Goal};
-use crate::chan::core::{Limit, Reservation};
+use super::reserve::Reservation;
 use crate::chan::error::{RecvError, SendError};
-use crate::chan::receiver::Receiver;
-use crate::chan::sender::Sender;
+use crate::chan::handles::{Receiver, Sender};
+use crate::chan::timer::Limit;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
