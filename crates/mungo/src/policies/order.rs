@@ -30,7 +30,7 @@ pub(crate) const BURST_NS: i64 = 100_000_000;
 /// `bimodal short_us=4 long_us=10000` 2.8, 3.2 and 15.8 ms.
 pub(crate) const WORTH_NS: i64 = 400_000;
 
-// ---- queues (`enqueue.rs`, `next.rs`) ----
+// ---- queues (`sched/pick/mod.rs`) ----
 
 /// Ticks of a P after which the global queue comes before the ring, so that two goroutines that respawn each other
 /// cannot keep the P from it. Go's number.

@@ -18,7 +18,7 @@ use crate::policies::task::{Cause, Node, Task, TaskInfo};
 use crate::policies::topology::Topology;
 use crate::policies::{Event, Next, Policy, Proc, Scheduler};
 use crate::sched::config::MAX_PROCS;
-use crate::sched::pick::next::Found;
+use crate::sched::pick::Found;
 use crate::sched::run::g::{G, GPtr};
 use crate::sched::run::m::M;
 use crate::sched::run::p::P;

@@ -4,7 +4,7 @@
 //! its own M; a thread that is no M, or has no P to be found by, writes into the shared buffer.
 
 use super::engine::hooks;
-use super::pick::next::Found;
+use super::pick::Found;
 use super::pick::{From, Why};
 use super::run::g::{G, GRef};
 use super::run::m::M;

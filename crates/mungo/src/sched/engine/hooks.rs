@@ -9,7 +9,7 @@
 use super::Engine;
 use crate::policies::task::{Cause, Home, Node};
 use crate::policies::{Event, Rank};
-use crate::sched::pick::next::Found;
+use crate::sched::pick::Found;
 use crate::sched::run::current::Running;
 use crate::sched::run::g::{G, GPtr, pool};
 use crate::sched::run::m::M;
@@ -61,7 +61,7 @@ fn engine_of(p: &P, shared: &Shared) -> Option<Arc<Engine>> {
 pub(crate) fn queue(p: &P, shared: &Shared, g: GPtr, cause: Cause, next: bool, local: bool) {
     match engine_of(p, shared) {
         Some(engine) => engine.submit(shared, p.id, g, cause, next, local),
-        None => crate::sched::pick::enqueue::push(p, shared, g, next),
+        None => crate::sched::pick::push(p, shared, g, next),
     }
 }
 

@@ -5,7 +5,7 @@
 //! runtime go to its own queue, in one batch.
 //!
 //! The kernel is asked, as in Go, by:
-//! * an M that finds nothing in its own queue and the global one: it looks without blocking (`pick/next.rs`), before it
+//! * an M that finds nothing in its own queue and the global one: it looks without blocking (`pick/mod.rs`), before it
 //!   steals, but for the ring of a P that stands still; and so does a busy one when it is the global queue's turn;
 //! * an M that goes idle, which *watches*: it blocks here instead of on its futex, at the most until the first timer
 //!   is due. One does at a time, in the whole process. A thread that wants to wake it interrupts the wait (`M::wake`);

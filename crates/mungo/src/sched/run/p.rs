@@ -227,7 +227,7 @@ impl P {
         // SAFETY: by the caller.
         unsafe { self.core() }.global_first = true;
         if let Err(full) = self.runq.demote_next() {
-            crate::sched::pick::enqueue::spill(self, shared, full);
+            crate::sched::pick::spill(self, shared, full);
         }
     }
 

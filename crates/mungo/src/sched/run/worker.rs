@@ -6,8 +6,7 @@ use super::m::M;
 use super::p::P;
 use crate::policies::Event;
 use crate::sched::engine::hooks;
-use crate::sched::pick::next::{self, Found};
-use crate::sched::pick::{From, Why, enqueue};
+use crate::sched::pick::{self, Found, From, Why, enqueue};
 use crate::sched::run::current::{self, Running};
 use crate::sched::run::g::{Completed, DETACHED, G, GPtr, Switch};
 use crate::sched::run::park;
@@ -182,9 +181,9 @@ fn leave_tls(m: &M, next: &Option<Found>) {
 fn yielded(m: &'static M, p: &'static P, shared: &Shared, g: GPtr) -> Option<Found> {
     p.counters.yields.add(1);
     traced::yielded(m, p, &g);
-    let mut next = next::local(p, shared);
+    let mut next = pick::next_local(p, shared);
     if next.is_none() && shared.computing_len() != 0 {
-        next = next::instead_of_yielding(m, p);
+        next = pick::instead_of_yielding(m, p);
     }
     if next.is_none()
         && p.flags.load(Relaxed) == 0
@@ -205,7 +204,7 @@ fn yielded(m: &'static M, p: &'static P, shared: &Shared, g: GPtr) -> Option<Fou
 #[inline(always)] // in two places, of which one is hot
 fn parked(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
     p.counters.parks.add(1);
-    let next = next::local(p, shared);
+    let next = pick::next_local(p, shared);
     traced::parked(m, p, &g, next);
     leave_tls(m, &next);
     if hooks::decides(p) {
@@ -236,7 +235,7 @@ fn ended(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
         hooks::stopped(m, p, shared, g, Event::Ended);
     }
     bury(m, p, g);
-    let next = next::local(p, shared);
+    let next = pick::next_local(p, shared);
     // A fresh goroutine takes the slot that was just given back: the M can stay on its thread-locals, which no
     // goroutine uses now.
     if !next.as_ref().is_some_and(|(g, _)| !g.started() && g.bound.load(Relaxed).is_null()) {

@@ -9,7 +9,7 @@ use super::sleep;
 use crate::policies::Event;
 use crate::protocols::ticket::{Dequeued, Wait};
 use crate::sched::engine::hooks;
-use crate::sched::pick::next::Found;
+use crate::sched::pick::Found;
 use crate::sched::pick::{From, Why, enqueue};
 use crate::sched::run::current::Running;
 use crate::sched::run::g::{G, GPtr, Switch};

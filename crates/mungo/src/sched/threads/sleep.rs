@@ -3,7 +3,7 @@
 use crate::sched::engine::hooks;
 use crate::sched::netpoll::{self, Watching};
 use crate::sched::pick::global::GList;
-use crate::sched::pick::next::{self, Found, Look};
+use crate::sched::pick::{self, Found, Look};
 use crate::sched::pick::{From, Why, enqueue_all};
 use crate::sched::run::g::GPtr;
 use crate::sched::run::m::M;
@@ -39,7 +39,7 @@ pub(crate) fn runnable(m: &'static M) -> Option<Found> {
             release_p(m, p);
             return None;
         }
-        match next::any(m, p) {
+        match pick::next(m, p) {
             Look::Found(found) => {
                 m.thief.rest();
                 if m.is_spinning() {
