@@ -42,6 +42,10 @@ const LIST_OF_NUMBERS: &str = "docs/numbers.md";
 const FAULTS: &str = "docs/faults.md";
 const TESTS: &str = "crates/mungo/tests/";
 
+/// The document with the walks, and the words by which each is known, with the most files that it may pass.
+const WALKS: &str = "crates/mungo/src/sched/README.md";
+const LENGTHS: [(&str, usize); 2] = [("A goroutine that is spawned", 12), ("A `read` of a TCP stream", 7)];
+
 /// The document whose table says which module may use which.
 const LAYERS: &str = "ARCHITECTURE.md";
 
@@ -94,6 +98,7 @@ fn sources_are_tidy() {
     }
     check_resume(&files, &mut findings);
     check_names(&files, &mut findings);
+    check_walks(&files, &mut findings);
     check_numbers(&files, &mut findings);
     check_layers(&files, &mut findings);
     check_faults(&files, &mut findings);
@@ -314,6 +319,44 @@ fn check_names(files: &[(String, String)], findings: &mut Vec<String>) {
                 }
             }
         }
+    }
+}
+
+/// A walk is a line that ends with `N files.` and the table below it. Each function that the table names is in the file
+/// named before it, and there are `N` files.
+fn check_walks(files: &[(String, String)], findings: &mut Vec<String>) {
+    let text = files.iter().find(|(path, _)| path == WALKS).map_or("", |(_, text)| text.as_str());
+    let source = |name: &str| {
+        let places = [format!("{RUNTIME}{name}"), format!("{RUNTIME}sched/{name}")];
+        files.iter().find(|(path, _)| places.contains(path)).map_or("", |(_, text)| text.as_str())
+    };
+    let mut walks = 0;
+    for (index, line) in text.lines().enumerate() {
+        let Some((start, most)) = LENGTHS.iter().find(|(start, _)| line.starts_with(start)) else { continue };
+        let mut find = |line: usize, what: String| findings.push(format!("{WALKS}:{line}: {what}"));
+        walks += 1;
+        let mut passed = Vec::new();
+        let table = text.lines().enumerate().skip(index + 2).take_while(|(_, row)| row.starts_with('|'));
+        for (row, cells) in table {
+            let mut file = "";
+            let way = cells.splitn(3, '|').nth(2).unwrap_or_default();
+            for word in way.split('`').skip(1).step_by(2) {
+                if word.ends_with(".rs") {
+                    file = word;
+                    passed.push(file);
+                } else if !["(", "<"].iter().any(|end| source(file).contains(&format!("fn {word}{end}"))) {
+                    find(row + 1, format!("`{file}` has no function `{word}`"));
+                }
+            }
+        }
+        passed.sort_unstable();
+        passed.dedup();
+        if !line.ends_with(&format!(": {} files.", passed.len())) || passed.len() > *most {
+            find(index + 1, format!("{} files, {most} are the limit: {start}", passed.len()));
+        }
+    }
+    if walks != LENGTHS.len() && !text.is_empty() {
+        findings.push(format!("{WALKS}:1: {walks} walks, not {}", LENGTHS.len()));
     }
 }
 
@@ -586,6 +629,27 @@ mod rules {
         findings.clear();
         super::check_names(&[("docs/e.md".into(), "`b.rs`, `a/b.rs`, `f.rs`".into()), b, c], &mut findings);
         assert_eq!(findings, ["docs/e.md:1: there is no `f.rs`"]);
+    }
+
+    #[test]
+    fn walks_are_short_and_name_what_is_there() {
+        let check = |way: &str, n: usize| {
+            let walk = |start: &str| format!("{start}: {n} files.\n\n| step | the way |\n| `x` | {way} |\n\n");
+            let text: String = super::LENGTHS.iter().map(|(start, _)| walk(start)).collect();
+            let files = [
+                (super::WALKS.to_owned(), text),
+                (format!("{}a.rs", super::RUNTIME), "fn go() {}\nfn wait<T>() {}".to_owned()),
+                (format!("{}sched/b.rs", super::RUNTIME), "fn went() {}".to_owned()),
+            ];
+            let mut findings = Vec::new();
+            super::check_walks(&files, &mut findings);
+            findings
+        };
+        assert_eq!(check("`a.rs` `go` → `wait` → `b.rs` `went` → `a.rs` `go`", 2), [""; 0]);
+        assert!(check("`a.rs` `go` → `b.rs` `wen`", 2)[0].ends_with(":4: `b.rs` has no function `wen`"));
+        assert!(check("`a.rs` `go` → `b.rs` `went`", 3)[0].contains(":1: 2 files, 12 are the limit"));
+        let long: String = (0..8).map(|i| format!("`{i}.rs` ")).collect();
+        assert!(check(&long, 8)[0].contains("8 files, 7 are the limit"));
     }
 
     #[test]

@@ -220,62 +220,6 @@ macro_rules! timeouts_api {
     };
 }
 
-/// `Read` and `Write`, for the value and for `&`. The type has a `read_op`, which reads at most `len` bytes.
-macro_rules! stream_io {
-    ($Type:ident) => {
-        impl std::io::Read for &$Type {
-            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-                self.read_op(buf.len(), |mut io| io.read(buf))
-            }
-
-            fn read_vectored(&mut self, bufs: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                self.read_op(bufs.iter().map(|b| b.len()).sum(), |mut io| io.read_vectored(bufs))
-            }
-        }
-
-        impl std::io::Write for &$Type {
-            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-                use $crate::net::descriptor::Side;
-                self.inner.run(Side::Write, $crate::reason::WaitReason::NetWrite, |mut io| io.write(buf))
-            }
-
-            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
-                use $crate::net::descriptor::Side;
-                self.inner
-                    .run(Side::Write, $crate::reason::WaitReason::NetWrite, |mut io| io.write_vectored(bufs))
-            }
-
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-
-        impl std::io::Read for $Type {
-            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-                (&*self).read(buf)
-            }
-
-            fn read_vectored(&mut self, bufs: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
-                (&*self).read_vectored(bufs)
-            }
-        }
-
-        impl std::io::Write for $Type {
-            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-                (&*self).write(buf)
-            }
-
-            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
-                (&*self).write_vectored(bufs)
-            }
-
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-    };
-}
-
 /// The iterator over the connections of a listener.
 macro_rules! incoming_api {
     ($Listener:ident, $Stream:ident, $Incoming:ident) => {
@@ -321,4 +265,4 @@ macro_rules! incoming_api {
     };
 }
 
-pub(super) use {descriptor_api, incoming_api, stream_io, timeouts_api};
+pub(super) use {descriptor_api, incoming_api, timeouts_api};

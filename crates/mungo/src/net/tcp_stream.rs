@@ -2,10 +2,10 @@
 
 use super::addr;
 use super::descriptor::{Descriptor, Side};
-use super::macros::{descriptor_api, stream_io, timeouts_api};
+use super::macros::{descriptor_api, timeouts_api};
 use crate::reason::WaitReason;
 use crate::sys::clock;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -199,7 +199,53 @@ impl TcpStream {
 
 descriptor_api!(TcpStream, std::net::TcpStream, example!());
 timeouts_api!(TcpStream, example!());
-stream_io!(TcpStream);
+impl Read for &TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_op(buf.len(), |mut io| io.read(buf))
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read_op(bufs.iter().map(|b| b.len()).sum(), |mut io| io.read_vectored(bufs))
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.inner.run(Side::Write, WaitReason::NetWrite, |mut io| io.write(buf))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.inner.run(Side::Write, WaitReason::NetWrite, |mut io| io.write_vectored(bufs))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Returns `Ok` if a connection that was begun is there by now.
 pub(super) fn finish_connect(stream: &std::net::TcpStream) -> io::Result<()> {

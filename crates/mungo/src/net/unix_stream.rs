@@ -1,10 +1,10 @@
 //! A connection on this machine.
 
 use super::descriptor::{Descriptor, Side};
-use super::macros::{descriptor_api, stream_io, timeouts_api};
+use super::macros::{descriptor_api, timeouts_api};
 use crate::reason::WaitReason;
 use crate::sched::threads::blocking::blocking;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{SocketAddr, UnixStream as Std};
 use std::path::Path;
@@ -111,4 +111,50 @@ impl UnixStream {
 
 descriptor_api!(UnixStream, std::os::unix::net::UnixStream, example!());
 timeouts_api!(UnixStream, example!());
-stream_io!(UnixStream);
+impl Read for &UnixStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_op(buf.len(), |mut io| io.read(buf))
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read_op(bufs.iter().map(|b| b.len()).sum(), |mut io| io.read_vectored(bufs))
+    }
+}
+
+impl Write for &UnixStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.inner.run(Side::Write, WaitReason::NetWrite, |mut io| io.write(buf))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.inner.run(Side::Write, WaitReason::NetWrite, |mut io| io.write_vectored(bufs))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for UnixStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for UnixStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

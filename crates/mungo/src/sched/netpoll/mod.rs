@@ -19,7 +19,6 @@
 //!
 //! Plain threads ask for their descriptor alone, with `poll` (`thread.rs`).
 
-mod epoll;
 mod poller;
 mod readiness;
 mod record;

@@ -3,8 +3,7 @@
 //! Records are pooled and never freed: an event that comes late finds the record of another descriptor, or of none,
 //! and its generation tells. Even if it did not, the worst would be a try in vain (see `readiness.rs`).
 
-use crate::sched::netpoll::epoll::{PECULIAR, READABLE, WRITABLE};
-use crate::sched::netpoll::poller::{poller, wake_tasks};
+use crate::sched::netpoll::poller::{HANGUP_OR_ERROR, READABLE, WRITABLE, poller, wake_tasks};
 use crate::sched::netpoll::readiness::{Fired, Readiness, Seen};
 use crate::sched::run::lock::Lock;
 use std::cell::Cell;
@@ -248,7 +247,7 @@ impl Record {
 
     /// Passes an event on to the directions that it concerns.
     pub(crate) fn fire(&self, flags: u32, mut woken: impl FnMut(Fired)) {
-        if flags & PECULIAR != 0 {
+        if flags & HANGUP_OR_ERROR != 0 {
             self.read.peculiar.store(true, Relaxed);
         }
         for (direction, of) in [(&self.read, READABLE), (&self.write, WRITABLE)] {
