@@ -23,14 +23,15 @@ const RESUME_CHAIN: [&str; 2] = ["crates/mungo/src/sched/run/g.rs", "crates/mung
 const QUEUES: &str = "crates/mungo/src/sched/pick/";
 
 /// Puts a goroutine into a queue.
-const PUSHES: [&str; 3] = ["push_global", "push_computing", "runq.push"];
+const PUSHES: [&str; 6] =
+    ["push_global", "push_computing", "runq.push", "global.push", "global.append", "computing.push"];
 
 /// The files that move goroutines from one queue to another, which are runnable already.
 const MOVERS: [&str; 5] = [
     "crates/mungo/src/sched/threads/handoff.rs",
+    "crates/mungo/src/sched/threads/cap.rs",
     "crates/mungo/src/sched/shared.rs",
     "crates/mungo/src/sched/sysmon/watch.rs",
-    "crates/mungo/src/sched/engine/hooks.rs",
     "crates/mungo/src/sched/engine/switch.rs",
 ];
 
@@ -602,7 +603,7 @@ mod rules {
 
     #[test]
     fn one_door_in() {
-        for call in ["shared.push_global_one(g);", "p.runq.push_next(g);"] {
+        for call in ["shared.push_global_one(g);", "p.runq.push_next(g);", "synced.global.push(g);"] {
             assert_finds(SRC, call, 1, "queued elsewhere");
             assert_clean(&format!("{}a.rs", super::QUEUES), call);
             assert_clean(super::MOVERS[0], call);

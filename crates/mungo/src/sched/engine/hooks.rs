@@ -9,7 +9,7 @@
 use super::Engine;
 use crate::policies::task::{Cause, Home, Node};
 use crate::policies::{Event, Rank};
-use crate::sched::pick::Found;
+use crate::sched::pick::{self, Found};
 use crate::sched::run::current::Running;
 use crate::sched::run::g::{G, GPtr, pool};
 use crate::sched::run::m::M;
@@ -61,7 +61,7 @@ fn engine_of(p: &P, shared: &Shared) -> Option<Arc<Engine>> {
 pub(crate) fn queue(p: &P, shared: &Shared, g: GPtr, cause: Cause, next: bool, local: bool) {
     match engine_of(p, shared) {
         Some(engine) => engine.submit(shared, p.id, g, cause, next, local),
-        None => crate::sched::pick::push(p, shared, g, next),
+        None => pick::push(p, shared, g, next),
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn requeue(m: &M, p: &P, shared: &Shared, g: GPtr, cause: Cause) {
             engine.charge(m, g.policy, || Some(clock::own_cpu_ns()));
             engine.submit(shared, p.id, g, cause, false, local);
         }
-        None => shared.push_global_one(g),
+        None => pick::push_ran(p, shared, g, local),
     }
 }
 
@@ -183,10 +183,8 @@ impl Home for Goroutines {
 /// Ends the policy's care for a goroutine that the caller owns.
 pub(crate) fn return_to_runtime(g: GPtr) -> Arc<Shared> {
     let shared = g.shared().to_arc(); // it may end as soon as it is queued
-    g.policy.set_cause(Cause::Moved);
     shared.policy.queued.fetch_sub(1, Relaxed);
-    traced::ready_in(&shared, &g, Cause::Moved, Queue::Global, shared.global_len());
-    shared.push_global_one(g);
+    pick::enqueue_given_back(&shared, g);
     shared.wake_one();
     shared
 }

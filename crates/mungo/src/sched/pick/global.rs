@@ -200,9 +200,8 @@ impl Shared {
         Some(g)
     }
 
-    /// Takes one of any kind, at the last look before a P becomes idle: fresh, computing, or held back because of the
-    /// cap.
-    pub(crate) fn take_any_locked(&self, synced: &mut Synced, p: &P) -> Option<GPtr> {
+    /// Takes one of any kind: see [`next_locked`](super::next_locked).
+    pub(super) fn take_any_locked(&self, synced: &mut Synced, p: &P) -> Option<GPtr> {
         self.take_fresh_locked(synced, p, true)
             .or_else(|| self.take_computing_locked(synced, p))
             .or_else(|| self.take_held_locked(synced).inspect(|g| traced::found(p, g, Queue::Global)))

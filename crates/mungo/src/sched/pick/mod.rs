@@ -7,11 +7,12 @@ pub(crate) mod thief;
 use crate::policies::Cause;
 use crate::policies::order::{FEW, GLOBAL_EVERY, JOINER_WAITS, PS_PER_LOOK};
 use crate::protocols::runq::Full;
+use crate::protocols::wake::Wake;
 use crate::sched::engine::hooks;
 use crate::sched::run::g::{G, GPtr};
 use crate::sched::run::m::M;
 use crate::sched::run::p::{CHARGED, P};
-use crate::sched::shared::Shared;
+use crate::sched::shared::{Shared, Synced};
 use crate::sched::{netpoll, timers, traced};
 use crate::sys::clock;
 use global::GList;
@@ -92,13 +93,7 @@ pub(crate) fn enqueue(shared: &Shared, g: GPtr, why: Why, from: From<'_>) {
         }
         From::Owner(p) => push(p, shared, g, why.goes_next(p)),
         From::Ran(m, p) if hooks::decides(p) => hooks::requeue(m, p, shared, g, why.cause()),
-        From::Ran(_, p) if why == Why::Yielded => {
-            // There is no fence: a sleeper that is missed now is seen by the next yield, or when the slice ends.
-            if !p.runq.push_back_quietly(g.as_ptr()) {
-                push(p, shared, g, false);
-            }
-        }
-        From::Ran(_, p) => push_preempted(p, shared, g),
+        From::Ran(_, p) => push_ran(p, shared, g, why == Why::Yielded),
         From::Bound(p) => {
             hooks::note_cause(shared, &g, why.cause());
             match why {
@@ -140,6 +135,31 @@ pub(crate) fn enqueue_all(shared: &Shared, mut gs: GList, why: Why, from: From<'
     }
 }
 
+/// Wakes a goroutine that is parked, or about to park, and calls an M for it, by the owner of `p`. The caller won the
+/// right to wake it.
+#[inline(always)]
+pub(crate) fn ready(shared: &Shared, g: GPtr, why: Why, p: &P) {
+    if g.notify() == Wake::Enqueue {
+        enqueue(shared, g, why, From::Owner(p));
+        shared.wake_one();
+    }
+}
+
+/// Queues the goroutine of an interrupted thread, which gives its P away, under the scheduler's lock. In the preemption
+/// handler.
+pub(crate) fn enqueue_locked(shared: &Shared, synced: &mut Synced, g: GPtr) {
+    hooks::note_cause(shared, &g, Cause::Preempted);
+    traced::ready_in(shared, &g, Cause::Preempted, Queue::Computing, shared.computing_len());
+    shared.push_computing_locked(synced, g, false);
+}
+
+/// Queues a goroutine that a policy did not keep. The caller then wakes an M.
+pub(crate) fn enqueue_given_back(shared: &Shared, g: GPtr) {
+    g.policy.set_cause(Cause::Moved);
+    traced::ready_in(shared, &g, Cause::Moved, Queue::Global, shared.global_len());
+    shared.push_global_one(g);
+}
+
 /// Queues a goroutine in its own runtime, which may end as soon as that has happened.
 #[cold]
 pub(crate) fn enqueue_at_home(g: GPtr, why: Why) {
@@ -158,6 +178,18 @@ pub(crate) fn push(p: &P, shared: &Shared, g: GPtr, next: bool) {
     let pushed = if next { p.runq.push_next(g.as_ptr()) } else { p.runq.push_back(g.as_ptr()) };
     if let Err(full) = pushed {
         spill(p, shared, full);
+    }
+}
+
+/// Queues a goroutine that ran on `p`, which the caller owns: it yielded, or was preempted. Also if a policy that was to
+/// have it is gone.
+#[inline(always)]
+pub(crate) fn push_ran(p: &P, shared: &Shared, g: GPtr, yielded: bool) {
+    if !yielded {
+        push_preempted(p, shared, g);
+    } else if !p.runq.push_back_quietly(g.as_ptr()) {
+        // There was no fence: a sleeper that is missed is seen by the next yield, or when the slice ends.
+        push(p, shared, g, false);
     }
 }
 
@@ -246,6 +278,13 @@ pub(crate) fn next(m: &'static M, p: &'static P) -> Look {
         return steal(m, p);
     }
     Look::Nothing
+}
+
+/// Takes a goroutine of any kind at the last look before `p` becomes idle, under the scheduler's lock: fresh, computing,
+/// or held back because of the cap.
+pub(crate) fn next_locked(shared: &Shared, synced: &mut Synced, p: &P) -> Option<Found> {
+    let g = shared.take_any_locked(synced, p)?;
+    Some((g, false))
 }
 
 /// Takes a goroutine in the place of one that yields while computing ones wait, and is not queued yet: so one of these

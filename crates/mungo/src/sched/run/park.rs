@@ -14,7 +14,7 @@ use crate::policies::Priority;
 use crate::protocols::claim::{Claim, TIMED_OUT};
 use crate::protocols::wake::Wake;
 use crate::sched::netpoll::Polling;
-use crate::sched::pick::{From, Why, enqueue, enqueue_at_home};
+use crate::sched::pick::{self, Why, enqueue_at_home};
 use crate::sched::run::current::{self, panic_is_the_threads};
 use crate::sched::run::g::{Awaited, G, GPtr, Switch};
 use crate::sched::run::m::{CONTESTED, M};
@@ -393,10 +393,7 @@ pub(crate) fn ready(g: GPtr) {
 fn ready_by(waker: Option<&Running>, g: GPtr) {
     match waker {
         Some(running) if g.shared.get() == std::ptr::from_ref(running.shared()) => {
-            if g.notify() == Wake::Enqueue {
-                enqueue(running.shared(), g, Why::Woken, From::Owner(running.p()));
-                running.shared().wake_one();
-            }
+            pick::ready(running.shared(), g, Why::Woken, running.p());
         }
         _ => ready_from_outside(g),
     }
@@ -408,10 +405,7 @@ pub(crate) fn ready_joiner(running: &Running, joiner: NonNull<Waiter>) {
     // SAFETY: the caller took it from `G::join`; it waits until it is woken.
     match unsafe { joiner.as_ref() } {
         Waiter::G(g) if g.shared.get() == std::ptr::from_ref(shared) => {
-            if g.notify() == Wake::Enqueue {
-                enqueue(shared, *g, Why::Joined, From::Owner(running.p()));
-                shared.wake_one();
-            }
+            pick::ready(shared, *g, Why::Joined, running.p());
         }
         // SAFETY: a task's waiter is in a box, which went to us when the goroutine completed.
         Waiter::Task(_) => _ = unsafe { Box::from_raw(joiner.as_ptr()) }.take_waker().map(task::wake),

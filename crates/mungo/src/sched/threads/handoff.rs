@@ -1,18 +1,14 @@
 //! Moves Ps between Ms: picks the M that is woken for work, and the M that gets a P without use.
 
-use crate::policies::Cause;
 use crate::protocols::ticket::Dequeued;
-use crate::sched::engine::hooks;
-use crate::sched::netpoll;
 use crate::sched::run::g::{G, GPtr};
 use crate::sched::run::lock::Guard;
 use crate::sched::run::m::M;
 use crate::sched::run::p::{P, RETIRE};
 use crate::sched::shared::{Shared, Synced};
 use crate::sched::sysmon::helper;
-use crate::sched::traced;
+use crate::sched::{netpoll, pick};
 use crate::sys::this_cpu;
-use mungo_trace::Queue;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// The purpose that an M is woken for, which decides where it should run.
@@ -240,9 +236,7 @@ impl Shared {
     pub(crate) fn pass_on(&self, p: &'static P, entry: Option<GPtr>) {
         let mut synced = self.synced.lock();
         if let Some(g) = entry {
-            hooks::note_cause(self, &g, Cause::Preempted);
-            traced::ready_in(self, &g, Cause::Preempted, Queue::Computing, self.computing_len());
-            self.push_computing_locked(&mut synced, g, false);
+            pick::enqueue_locked(self, &mut synced, g);
         }
         self.start_m(synced, p, Role::Successor);
         self.wake_one();

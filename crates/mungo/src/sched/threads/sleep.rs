@@ -115,10 +115,10 @@ fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
     if hooks::decides(p) && shared.global_len() > 0 {
         return None; // for the policy to queue
     }
-    if let Some(g) = shared.take_any_locked(&mut synced, p) {
+    if let Some(found) = pick::next_locked(shared, &mut synced, p) {
         drop(synced);
         drop_spinning(m);
-        return Some(Some((g, false)));
+        return Some(Some(found));
     }
     m.drop_p();
     traced::idle(m, p);
