@@ -30,6 +30,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 /// # Panics
 /// If there is no memory for its stack, or the default runtime cannot be started;
 /// [`Builder::spawn`](crate::Builder::spawn) returns these errors.
+#[doc(alias("task", "goroutine"))]
 #[track_caller]
 #[inline]
 pub fn go<F, T>(f: F) -> JoinHandle<T>
