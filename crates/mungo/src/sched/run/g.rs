@@ -90,12 +90,15 @@ pub(crate) const TOKEN_EMPTY: u32 = 0;
 pub(crate) const TOKEN_SET: u32 = 1;
 pub(crate) const TOKEN_PARKED: u32 = 2;
 
-/// A goroutine. The first two cache lines are what a switch touches.
+/// A goroutine. A yield touches the first cache line alone, a park and a wake-up the first two.
 #[repr(C, align(64))]
 pub(crate) struct G {
     pub(crate) state: WakeState,
-    /// Handles, and one for the runtime while it is alive.
-    refs: AtomicU32,
+    /// Depth of its calls of the runtime, at least 1 while it is suspended. Its own, or its worker's; read by the
+    /// monitor and by signal handlers on its thread.
+    ///
+    /// WHY NOT a field of the M: between a look at `m` and the store it could be interrupted, and go on elsewhere.
+    in_runtime: AtomicU32,
     /// The M that runs it. Written by that M before it resumes the G; read by the G.
     pub(crate) m: AtomicPtr<M>,
     /// The thread pointer of its slot; 0 with shared thread-locals. Owner of the G.
@@ -104,10 +107,12 @@ pub(crate) struct G {
     pub(crate) bound: AtomicPtr<M>,
     /// Its stack, from the first run to the end, or null. Written by the owner of the G; read by searches too.
     slot: AtomicPtr<()>,
-    pub(crate) shared: Home,
     coro: UnsafeCell<MaybeUninit<Coro>>,
     /// When it was queued, in ns, if that is timed: see `sched/run/sample.rs`. Owner of the G; read by profiles.
     pub(crate) stamp: AtomicU64,
+
+    // Park and wake-up.
+    pub(crate) shared: Home,
     /// Coarse time of the last park or wake-up, in ns.
     pub(crate) since_ns: AtomicU64,
     pub(crate) join: AtomicUsize,
@@ -124,11 +129,8 @@ pub(crate) struct G {
     pub(crate) announced: AtomicBool,
     /// Number of times that an injected call has suspended it, modulo 256. Its own; read by dumps.
     interruptions: AtomicU8,
-    /// Depth of its calls of the runtime, at least 1 while it is suspended. Its own, or its worker's; read by the
-    /// monitor and by signal handlers on its thread.
-    ///
-    /// WHY NOT a field of the M: between a look at `m` and the store it could be interrupted, and go on elsewhere.
-    in_runtime: AtomicU32,
+    /// Handles, and one for the runtime while it is alive.
+    refs: AtomicU32,
     /// The part of its slice that an interrupted goroutine has used since it was woken, in parts of 256; 0: it was not
     /// interrupted. Owner of the G; set to 0 by itself when it parks.
     pub(crate) slice_used: Cell<u8>,
@@ -164,6 +166,10 @@ pub(crate) struct G {
     /// What policies know of it. It lies elsewhere, lest Gs grow: their size counts when many are started at a time.
     pub(crate) policy: &'static crate::policies::Node,
 }
+
+// What a yield touches is one line; with corosensei's switch it may be more.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(mungo_corosensei)))]
+const _: () = assert!(std::mem::offset_of!(G, stamp) + size_of::<u64>() <= 64);
 
 /// The runtime of a G. Written by a spawner that owns the idle G. Atomic, because searches of all Gs ask it before they
 /// hold one.

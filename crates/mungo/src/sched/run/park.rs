@@ -83,7 +83,8 @@ impl Running {
 
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
-        self.g.shared()
+        // The M's: its line is in the cache, and a yield touches one line of the G.
+        self.m().shared()
     }
 
     /// Switches to the worker, and leaves the runtime when the goroutine is resumed, perhaps on another M.
