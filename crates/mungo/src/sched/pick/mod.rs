@@ -374,7 +374,8 @@ fn look_for_fresh(m: &'static M, p: &'static P) -> Option<Found> {
 /// they are. TUNED: one P computed, and the other had up to a hundred short requests of bimodal 20 µs / 2 ms in its
 /// ring.
 fn rob_stalled(m: &'static M, p: &'static P, contended: bool) -> Option<GPtr> {
-    let is_victim = |p: &&P| contended && p.runq.len() > FEW || m.thief.is_stalled(p);
+    let own = p;
+    let is_victim = |p: &&P| contended && p.runq.len() > FEW || own.seen.is_stalled(p);
     let victim = others(m, p).take(PS_PER_LOOK).find(is_victim)?;
     p.counters.steal_attempts.add(1);
     rob(victim, p, false)
@@ -408,7 +409,7 @@ fn steal(m: &'static M, p: &'static P) -> Look {
                 return Look::Found((own(g), inherit));
             }
         }
-        let take = m.thief.judge(victim);
+        let take = m.thief.judge(p, victim);
         p.counters.steal_attempts.add(1);
         if take != Take::Nothing
             && let Some(g) = rob(victim, p, take == Take::NextToo)

@@ -8,6 +8,7 @@ use crate::protocols::runq::RunQueue;
 use crate::sched::engine::Engine;
 use crate::sched::pick::classes::Credit;
 use crate::sched::pick::global::GList;
+use crate::sched::pick::thief::Memory;
 use crate::sched::run::g::{self, G, GPtr, pool};
 use crate::sched::run::sample::Sampler;
 use crate::sched::shared::Shared;
@@ -64,6 +65,8 @@ pub(crate) struct P {
     pub(crate) urgent: AtomicBool,
     /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
     pub(crate) upcoming: AtomicPtr<G>,
+    /// What its owner has seen of the other Ps, as a thief. Owner.
+    pub(crate) seen: Memory,
     core: UnsafeCell<Core>,
 }
 
@@ -82,7 +85,8 @@ pub(crate) struct Core {
     pub(crate) refused: u32,
 }
 
-// SAFETY: `core`, `timer_tick` and the sampler's cells are used by the P's owner only; the rest is shared by design.
+// SAFETY: `core`, `seen`, `timer_tick` and the sampler's cells are used by the P's owner only; the rest is shared by
+// design.
 unsafe impl Sync for P {}
 // SAFETY: as above.
 unsafe impl Send for P {}
@@ -147,6 +151,7 @@ impl P {
             credit: Credit::new(),
             urgent: AtomicBool::new(false),
             upcoming: AtomicPtr::new(std::ptr::null_mut()),
+            seen: Memory::new(),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),
