@@ -3,14 +3,17 @@
 use super::reserve::Reservation;
 use crate::chan::channel::Core;
 use crate::chan::handles::{Port, Receiver, Sender};
-use crate::chan::queue::Node;
-use std::cell::Cell;
+use crate::chan::queue::{Node, Operation};
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 
 /// One arm: an operation on a channel, its node in a queue, and what it got when it was chosen.
 pub(crate) struct Case<'a> {
     pub(super) kind: Kind<'a>,
-    pub(super) node: Node,
+    /// The channel; `None`: a timer, or a receiver that never has a value.
+    core: Option<&'a Core>,
+    /// Its node, from the first time that it gets in line: most selects never do.
+    node: OnceCell<Node>,
     /// The place for a received value.
     pub(super) slot: *mut (),
     pub(super) taken: Cell<Taken>,
@@ -37,17 +40,39 @@ pub(super) enum Taken {
 }
 
 impl<'a> Case<'a> {
-    fn new(kind: Kind<'a>, slot: *mut ()) -> Case<'a> {
-        Case { kind, node: Node::new(), slot, taken: Cell::new(Taken::Nothing), nth: Cell::new(0) }
+    #[inline]
+    fn new(kind: Kind<'a>, core: Option<&'a Core>, slot: *mut ()) -> Case<'a> {
+        Case { kind, core, node: OnceCell::new(), slot, taken: Cell::new(Taken::Nothing), nth: Cell::new(0) }
     }
 
+    #[inline]
     pub(super) fn send<T>(sender: &'a Sender<T>) -> Case<'a> {
-        Case::new(Kind::Send(&sender.chan().core), std::ptr::null_mut())
+        let core = &sender.chan().core;
+        Case::new(Kind::Send(core), Some(core), std::ptr::null_mut())
     }
 
     /// Makes a receive case. `slot` must have room for a `T` when the engine runs.
+    #[inline]
     pub(super) fn recv<T>(receiver: &'a Receiver<T>, slot: *mut ()) -> Case<'a> {
-        Case::new(Kind::Recv(receiver), slot)
+        Case::new(Kind::Recv(receiver), receiver.core(), slot)
+    }
+
+    /// Returns the channel; `None`: it is a timer, or never has a value.
+    #[inline]
+    pub(in crate::chan) fn core(&self) -> Option<&'a Core> {
+        self.core
+    }
+
+    /// Makes its node ready for one wait of `op`, as case number `index`. By its owner, while it is in no queue.
+    pub(super) fn arm(&self, op: &Operation, index: usize, slot: *mut ()) -> &Node {
+        let node = self.node.get_or_init(Node::new);
+        node.arm(op, index, slot);
+        node
+    }
+
+    /// Returns its node, if it ever got in line.
+    pub(super) fn node(&self) -> Option<&Node> {
+        self.node.get()
     }
 
     /// Returns the address that tells it from other cases: a receiver's slot, a sender's channel.
@@ -64,7 +89,7 @@ impl<'a> Case<'a> {
 
     /// Returns the same operation, for another select.
     pub(super) fn again(&self) -> Case<'a> {
-        Case::new(self.kind, self.slot)
+        Case::new(self.kind, self.core, self.slot)
     }
 }
 

@@ -14,7 +14,7 @@ use super::case::{Case, Kind, Taken};
 use super::locks::{self, Locks};
 use super::reserve::Reservation;
 use crate::chan::channel::{CAN_RECV, CAN_SEND, Core, Locked, State, Step};
-use crate::chan::queue::{Ending, Operation, Outcome, Queue};
+use crate::chan::queue::{Ending, Node, Operation, Outcome, Queue};
 use crate::chan::timer;
 use crate::chan::timer::Limit;
 use crate::chan::waits;
@@ -121,9 +121,8 @@ fn look(locks: &mut Locks<'_, '_>, goal: Goal, biased: bool, op: &Operation) -> 
             Step::Done | Step::Closed => return Found::Ready(chosen),
             Step::Blocked => {}
             Step::Promised(sender) => {
-                case.node.arm(op, chosen, case.slot);
                 // SAFETY: this select won it and has not woken it.
-                unsafe { sender.as_ref() }.set_partner(&case.node);
+                unsafe { sender.as_ref() }.set_partner(case.arm(op, chosen, case.slot));
                 locks.wakes.push(sender);
                 return Found::Promised;
             }
@@ -193,7 +192,8 @@ fn note(case: &Case<'_>, ending: Ending) -> bool {
         (Kind::Send(_), Ending::Closed) => Taken::Reserved(Reservation::Closed),
         // A receiver that wants the value from hand to hand left its address; any other one left a place.
         (Kind::Send(_), Ending::Done) => {
-            Taken::Reserved(case.node.partner().map_or(Reservation::Place, Reservation::Partner))
+            let partner = case.node().and_then(Node::partner);
+            Taken::Reserved(partner.map_or(Reservation::Place, Reservation::Partner))
         }
     });
     true
@@ -202,14 +202,34 @@ fn note(case: &Case<'_>, ending: Ending) -> bool {
 // ---- choosing ----
 
 /// Returns one of the cases that are `ready`, each with the same chance; the first one if the choice is biased.
+#[inline]
 fn pick<'a>(cases: &[Case<'a>], biased: bool, mut ready: impl FnMut(&Case<'a>) -> bool) -> Option<usize> {
+    if biased {
+        return cases.iter().position(ready);
+    }
+    if cases.len() > u64::BITS as usize {
+        return pick_of_many(cases, &mut ready);
+    }
+    let bits = cases.iter().enumerate().fold(0, |bits, (i, case)| bits | u64::from(ready(case)) << i);
+    match bits.count_ones() {
+        0 => None,
+        1 => Some(bits.trailing_zeros() as usize),
+        n => Some(nth_bit(bits, below(n))),
+    }
+}
+
+/// Returns the number of the n-th bit that is set, counted from 0.
+fn nth_bit(bits: u64, n: u32) -> usize {
+    (0..n).fold(bits, |bits, _| bits & (bits - 1)).trailing_zeros() as usize
+}
+
+/// As [`pick`], for more cases than a word has bits.
+#[cold]
+fn pick_of_many<'a>(cases: &[Case<'a>], ready: &mut dyn FnMut(&Case<'a>) -> bool) -> Option<usize> {
     let mut chosen = None;
     let mut seen = 0;
     for (i, case) in cases.iter().enumerate() {
         if ready(case) {
-            if biased {
-                return Some(i);
-            }
             seen += 1;
             // The k-th ready one replaces the choice with probability 1/k: uniform, in one pass.
             if seen == 1 || below(seen) == 0 {
@@ -259,13 +279,6 @@ fn nothing_was_ready(cases: &[Case<'_>]) -> bool {
 
 impl Case<'_> {
     #[inline]
-    pub(in crate::chan) fn core(&self) -> Option<&Core> {
-        match &self.kind {
-            Kind::Send(core) => Some(core),
-            Kind::Recv(port) => port.core(),
-        }
-    }
-
     fn sign(&self) -> u32 {
         match self.kind {
             Kind::Send(_) => CAN_SEND,
@@ -290,6 +303,7 @@ impl Case<'_> {
         }
     }
 
+    #[inline]
     fn looks_ready(&self) -> bool {
         match self.core() {
             Some(core) => core.peek() & self.sign() != 0,
@@ -313,21 +327,21 @@ fn enqueue_all(locks: &mut Locks<'_, '_>, goal: Goal, op: &Operation) {
             Kind::Send(_) => std::ptr::null_mut(), // no value yet
             Kind::Recv(_) => case.slot,
         };
-        case.node.arm(op, i, slot);
+        let node = case.arm(op, i, slot);
         // SAFETY: the node stays in the case until `leave`, before this select returns.
-        locks.with(core, |locked| unsafe { case.queue(goal, locked).push_back(&case.node) });
+        locks.with(core, |locked| unsafe { case.queue(goal, locked).push_back(node) });
     }
 }
 
 /// Takes the losers out of their queues. Afterwards no other thread knows this select.
 fn leave(cases: &[Case<'_>], goal: Goal) {
     for case in cases {
-        if let Some(core) = case.core()
-            && case.node.is_linked()
+        if let (Some(core), Some(node)) = (case.core(), case.node())
+            && node.is_linked()
         {
             let entered = Entered::now();
             let mut locked = core.lock(&entered);
-            case.queue(goal, &mut locked).remove(&case.node);
+            case.queue(goal, &mut locked).remove(node);
         }
     }
 }
@@ -335,4 +349,41 @@ fn leave(cases: &[Case<'_>], goal: Goal) {
 /// Blocks for ever, or until the limit: a select without cases.
 pub(super) fn idle(limit: Limit) {
     timer::sleep_until(limit.deadline_ns());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chan::{Receiver, bounded};
+
+    /// Every fifth of the cases is ready: each of these is chosen, about as often as the others, and no other one.
+    #[test]
+    fn ready_cases_have_the_same_chance() {
+        for n in [1, 5, 6, 63, 64, 65, 200] {
+            let receivers: Vec<Receiver<u8>> = (0..n).map(|_| bounded(1).1).collect();
+            let cases: Vec<_> = receivers.iter().map(|rx| Case::recv(rx, std::ptr::null_mut())).collect();
+            let is_ready = |at: usize| at % 5 == 0;
+            let at = |case: &Case<'_>| {
+                (std::ptr::from_ref(case).addr() - cases.as_ptr().addr()) / size_of::<Case<'_>>()
+            };
+            let expected = 1000;
+            let ready = (0..n).filter(|&i| is_ready(i)).count();
+            let mut times = vec![0; n];
+            for _ in 0..ready * expected {
+                times[pick(&cases, false, |case| is_ready(at(case))).expect("one is ready")] += 1;
+            }
+            for (i, &times) in times.iter().enumerate() {
+                let bounds = if is_ready(i) { expected / 2..=expected * 2 } else { 0..=0 };
+                assert!(bounds.contains(&times), "case {i} of {n}: {times}");
+            }
+            assert_eq!(pick(&cases, true, |case| is_ready(at(case))), Some(0));
+            assert_eq!(pick(&cases, false, |_| false), None);
+        }
+    }
+
+    #[test]
+    fn bits_are_counted_from_the_lowest() {
+        let bits = 1 << 63 | 0b1010;
+        assert_eq!([0, 1, 2].map(|n| nth_bit(bits, n)), [1, 3, 63]);
+    }
 }

@@ -172,7 +172,7 @@ macro_rules! __mungo_select {
             ($($port,)+) => {
                 $($crate::__mungo_select!(@bind $kind $port $slot);)+
                 let mut chosen = $crate::chan::__private::select(
-                    [$($crate::__mungo_select!(@arm $kind $port $slot)),+], $biased, $wait,
+                    &[$($crate::__mungo_select!(@arm $kind $port $slot)),+], $biased, $wait,
                 );
                 match () {
                     $(() if chosen.arrives() => {

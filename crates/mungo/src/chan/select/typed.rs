@@ -17,10 +17,12 @@ pub struct Slot<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> Slot<T> {
     /// Makes a slot for values of `_receiver`.
+    #[inline]
     pub fn new(_receiver: &Receiver<T>) -> Slot<T> {
         Slot(UnsafeCell::new(MaybeUninit::uninit()))
     }
 
+    #[inline]
     fn address(&self) -> *mut () {
         self.0.get().cast()
     }
@@ -28,15 +30,18 @@ impl<T> Slot<T> {
 
 /// An arm.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Arm<'a>(Case<'a>);
 
 impl<'a> Arm<'a> {
     /// Receives into `slot`.
+    #[inline]
     pub fn recv<T>(receiver: &'a Receiver<T>, slot: &'a Slot<T>) -> Arm<'a> {
         Arm(Case::recv(receiver, slot.address()))
     }
 
     /// Sends.
+    #[inline]
     pub fn send<T>(sender: &'a Sender<T>) -> Arm<'a> {
         Arm(Case::send(sender))
     }
@@ -65,14 +70,18 @@ pub struct Chosen<'a> {
 }
 
 /// Runs the select.
-pub fn select<'a, const N: usize>(arms: [Arm<'a>; N], biased: bool, wait: Wait) -> Chosen<'a> {
+///
+/// By reference: arms that are moved are read again in larger pieces than they were just written in, and the CPU waits
+/// for that.
+pub fn select<'a>(arms: &[Arm<'a>], biased: bool, wait: Wait) -> Chosen<'a> {
     let limit = match wait {
         Wait::No => None,
         Wait::Forever => Some(Limit::Forever),
         Wait::For(d) => Some(Limit::For(d)),
     };
-    let cases = arms.map(|arm| arm.0);
-    match engine::run(&cases, Goal::Take, biased, limit) {
+    // SAFETY: an arm is a case (`repr(transparent)`).
+    let cases = unsafe { &*(std::ptr::from_ref(arms) as *const [Case<'a>]) };
+    match engine::run(cases, Goal::Take, biased, limit) {
         Some(ahead) => {
             let case = &cases[ahead];
             Chosen { ahead, taken: case.taken.clone(), place: case.place(), slots: PhantomData }
