@@ -14,11 +14,12 @@ use std::time::Duration;
 const PREFIX: &str = "MUNGO_";
 
 /// Every variable that this crate reads, and that of `mungo-interpose`.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "MUNGO_PROCS",
     "MUNGO_STACK_SIZE",
     "MUNGO_MAX_THREADS",
     "MUNGO_TIME_SLICE",
+    "MUNGO_TIMER_SLACK",
     "MUNGO_SCHEDULER",
     "MUNGO_POLICY_WATCHDOG",
     "MUNGO_DEADLOCK_WARNING",

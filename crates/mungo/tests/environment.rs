@@ -58,6 +58,9 @@ fn variables_are_settings() {
     let slices =
         [("MUNGO_TIME_SLICE", "1ms"), ("MUNGO_POLICY_WATCHDOG", "1s"), ("MUNGO_DEADLOCK_WARNING", "0")];
     run("builds", &slices).assert_success();
+    run("builds", &[("MUNGO_TIMER_SLACK", "1ms")]).assert_success();
+    let refused = run("builds", &[("MUNGO_TIMER_SLACK", "1s")]);
+    assert_eq!(refused.assert_success().stdout, "timer_slack is 1s: it must be at most 10 ms\n");
 }
 
 #[test]
@@ -75,6 +78,7 @@ fn a_bad_value_is_an_error_with_its_name() {
         ("MUNGO_MAX_THREADS", "-1", "a number from 1"),
         ("MUNGO_TIME_SLICE", "10", "a duration as 500us, 10ms or 2s"),
         ("MUNGO_DEADLOCK_WARNING", "soon", "a duration as"),
+        ("MUNGO_TIMER_SLACK", "little", "a duration as"),
     ] {
         let ended = run("builds", &[(name, value)]);
         let expected = format!("{name} is '{value}': it must be {wanted}");

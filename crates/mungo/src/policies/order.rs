@@ -61,6 +61,16 @@ pub(crate) const EMPTY_NAPS: u32 = 4;
 /// TUNED: 50 to 400 µs are alike in `echo`; without a time, a P in the middle of a system call is taken for one.
 pub(crate) const STALLED_NS: u64 = 100_000;
 
+// ---- timers (`threads/sleep.rs`) ----
+
+/// The time for which timers may be put together, unless the builder says otherwise: an M that sleeps for timers gets
+/// up once in this time at the most.
+pub(crate) const TIMER_SLACK: Duration = Duration::from_micros(50);
+/// Time in ns, since an M that had got up for timers did not come back soon, in which such an M calls another one to
+/// keep the time. TUNED: guess; of two goroutines, of which one computes for 5 ms and the other wants to be woken each
+/// ms, the latter is late by up to a millisecond once in a hundred times.
+pub(crate) const WARY_NS: u64 = 100_000_000;
+
 // ---- the monitor's looks (`monitor.rs`) ----
 
 /// Time in ns between two looks while things happen, and while they do not. Go's numbers.

@@ -4,7 +4,7 @@ use crate::cpus::{Decision, QuotaWatch};
 use crate::debug_env::AsyncPreempt;
 use crate::environment;
 use crate::policies::Policy;
-use crate::policies::order::TIME_SLICE;
+use crate::policies::order::{TIME_SLICE, TIMER_SLACK};
 use crate::stack::slab::Class;
 use std::io;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) stack_class: Class,
     pub(crate) max_threads: u32,
     pub(crate) time_slice_ns: u64,
+    /// Time in ns for which timers may be put together.
+    pub(crate) timer_slack_ns: u64,
     /// The policy to start with; `None`: the built-in one.
     pub(crate) policy: Option<Policy>,
     /// Time in ns for which a policy may leave a goroutine waiting while others are served.
@@ -44,6 +46,7 @@ pub(crate) struct Settings {
     pub(crate) stack_size: Option<usize>,
     pub(crate) max_threads: Option<usize>,
     pub(crate) time_slice: Option<Duration>,
+    pub(crate) timer_slack: Option<Duration>,
     pub(crate) policy: Option<Policy>,
     pub(crate) policy_watchdog: Option<Duration>,
     pub(crate) allow_shared_tls: bool,
@@ -87,6 +90,10 @@ impl Settings {
         if slice < Duration::from_micros(100) || slice > Duration::from_secs(3600) {
             return invalid(format!("time_slice is {slice:?}: it must be from 100 µs to an hour"));
         }
+        let slack = setting(self.timer_slack, "MUNGO_TIMER_SLACK")?.unwrap_or(TIMER_SLACK);
+        if slack > Duration::from_millis(10) {
+            return invalid(format!("timer_slack is {slack:?}: it must be at most 10 ms"));
+        }
         let watchdog =
             setting(self.policy_watchdog, "MUNGO_POLICY_WATCHDOG")?.unwrap_or(DEFAULT_POLICY_WATCHDOG);
         if watchdog < Duration::from_millis(20) {
@@ -114,6 +121,7 @@ impl Settings {
             stack_class: stack_size.map_or_else(Class::usual, Class::for_stack)?,
             max_threads: max_threads as u32,
             time_slice_ns: slice.as_nanos() as u64,
+            timer_slack_ns: nanoseconds(slack),
             async_preempt: debug.async_preempt,
             deadlock_warning_ns: nanoseconds(warning),
         };

@@ -55,6 +55,11 @@ pub(crate) struct Shared {
     pub(crate) external_spawned: AtomicU64,
     /// Time in ns until which the M that keeps the time sleeps; `u64::MAX`: no M does.
     pub(crate) sleep_until_ns: AtomicU64,
+    /// Time in ns at which an M that kept the time last got up for a timer.
+    pub(crate) last_timer_ns: AtomicU64,
+    /// Time in ns at which the monitor last found that an M which had got up for timers did not come back soon. Written
+    /// by the monitor.
+    pub(crate) wary_since_ns: AtomicU64,
     /// Whether `set_procs` was called: then the quota does not change the number of Ps.
     pub(crate) procs_by_hand: AtomicBool,
     closing: Closing,
@@ -130,6 +135,8 @@ impl Shared {
             next_id: AtomicU64::new(1),
             external_spawned: AtomicU64::new(0),
             sleep_until_ns: AtomicU64::new(u64::MAX),
+            last_timer_ns: AtomicU64::new(0),
+            wary_since_ns: AtomicU64::new(0),
             procs_by_hand: AtomicBool::new(false),
             closing: Closing::new(),
             late_wakers: Lock::new(Vec::new()),
@@ -295,6 +302,12 @@ impl Shared {
     pub(crate) fn timers_unwatched(&self) -> bool {
         // ORDERING: SeqCst: see `time::add`.
         self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
+    }
+
+    /// Returns when a sleeping M gets up for a timer that is due at `when_ns`: not before the slack is over since the
+    /// last time.
+    pub(crate) fn gets_up_ns(&self, when_ns: u64) -> u64 {
+        when_ns.max(self.last_timer_ns.load(Relaxed).saturating_add(self.config.timer_slack_ns))
     }
 
     // ---- counting ----

@@ -75,7 +75,7 @@ unsafe fn start(running: &Running, node: &Node) {
 pub(crate) fn announce(shared: &Shared, first: bool, when_ns: u64) {
     // ORDERING: SeqCst: the caller published the heap's first time; the M that goes to sleep publishes until when, and
     // looks at the heaps again. One of the two sees the other.
-    if first && when_ns < shared.sleep_until_ns.load(SeqCst) {
+    if first && shared.gets_up_ns(when_ns) < shared.sleep_until_ns.load(SeqCst) {
         // The woken M looks at the heaps before it sleeps. If no P is idle, the Ps look at their own.
         shared.wake_one();
     }

@@ -95,6 +95,8 @@ pub(crate) struct M {
     pub(crate) lane: Lane,
     /// Whether its thread shall end: a goroutine ended while bound to it. This thread only.
     pub(crate) doomed: Cell<bool>,
+    /// Whether it looks for work because a timer was due. This thread only.
+    pub(crate) up_for_timers: Cell<bool>,
 }
 
 // SAFETY: the cells are used by the M's own thread only, `allowed`, `links` and `stray_clock` as they say.
@@ -137,6 +139,7 @@ impl M {
             stray_clock: StrayClock::new(),
             lane: Lane::new(number, id),
             doomed: Cell::new(false),
+            up_for_timers: Cell::new(false),
         }
     }
 

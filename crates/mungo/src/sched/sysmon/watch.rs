@@ -191,7 +191,7 @@ impl Watch {
         }
         self.make_room_for_fresh(shared, now);
         self.pass_on_in_their_place(shared, now);
-        rescue(shared, now);
+        self.rescue(shared, now);
         self.look_at_strays(now);
         if shared.starter.busy_since_ns().is_some_and(|since| now.saturating_sub(since) >= STUCK_NS) {
             self.let_go_on(shared, None, now);
@@ -476,16 +476,23 @@ impl Watch {
             || shared.timers_unwatched()
             || (shared.counts.idle_ps() < shared.procs() && shared.next_timer_ns() != u64::MAX)
     }
-}
 
-/// Wakes an M if a P is idle, no M looks for work, and yet there is some. By the idle protocol this is a moment between
-/// two steps of a submitter or a looker; if it lasts, it is a lost wake-up, and this keeps it from costing more than a
-/// millisecond. And the M that watched network and timers may have got up to run a goroutine, which takes long.
-fn rescue(shared: &Shared, now: u64) {
-    let grace_ns = if shared.timers_unwatched() { LATE_TIMER_NS } else { STUCK_NS };
-    let late = shared.next_timer_ns().saturating_add(grace_ns) <= now;
-    let unseen = shared.any_work() || netpoll::is_unwatched();
-    if shared.counts.idle_ps() != 0 && shared.counts.spinning() == 0 && (late || unseen) {
+    /// Wakes an M if a P is idle, no M looks for work, and yet there is some. By the idle protocol this is a moment
+    /// between two steps of a submitter or a looker; if it lasts, it is a lost wake-up, and this keeps it from costing
+    /// more than a millisecond. And the M that watched network and timers may have got up to run a goroutine, which
+    /// takes long.
+    fn rescue(&self, shared: &Shared, now: u64) {
+        let unwatched = shared.timers_unwatched();
+        let late =
+            shared.next_timer_ns().saturating_add(if unwatched { LATE_TIMER_NS } else { STUCK_NS }) <= now;
+        let unseen = shared.any_work() || netpoll::is_unwatched();
+        if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || unseen) {
+            return;
+        }
+        let waits = |(seen, p): (&Seen, &P)| seen.same && !p.runq.is_empty();
+        if late && unwatched || self.seen.iter().zip(shared.all_ps()).any(waits) {
+            shared.wary_since_ns.store(now, Relaxed);
+        }
         shared.wake_one();
     }
 }

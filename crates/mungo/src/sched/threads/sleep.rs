@@ -1,5 +1,6 @@
 //! An M that has nothing to run: it looks for a goroutine, gives its P up and sleeps, until it is given one.
 
+use crate::policies::order::{FEW, WARY_NS};
 use crate::sched::engine::hooks;
 use crate::sched::netpoll::{self, Watching};
 use crate::sched::pick::global::GList;
@@ -83,10 +84,34 @@ fn obey(m: &'static M, p: &'static P) -> bool {
 /// Ends the spinning of an M that found work: if it was the last to look, and there is more, it wakes another.
 fn stop_spinning_with_work(m: &M) {
     m.set_spinning(false);
+    let shared = m.shared();
+    let comes_back = m.up_for_timers.replace(false) && !is_wary(shared);
     // ORDERING: SeqCst in `stop_spinning`: submitters that saw us spin woke no M; so look after it.
-    if m.shared().counts.stop_spinning() && (m.shared().any_work() || m.shared().timers_unwatched()) {
-        m.shared().wake_one();
+    if shared.counts.stop_spinning()
+        && match comes_back {
+            true => has_work_for_another(m),
+            false => shared.any_work() || shared.timers_unwatched(),
+        }
+    {
+        shared.wake_one();
     }
+}
+
+/// Returns whether there is more to do than a few goroutines in the M's own ring, and to keep the time.
+///
+/// Most goroutines that a timer wakes park at once, and the M comes back long before another thread is awake. If it
+/// does not, the monitor finds out, and Ms are wary for a while. TUNED: `timers n=20000` woke two threads for each
+/// timer.
+fn has_work_for_another(m: &M) -> bool {
+    let shared = m.shared();
+    let own = m.p.load(Relaxed).cast_const();
+    let is_left = |p: &P| if std::ptr::eq(p, own) { p.runq.len() > FEW } else { !p.runq.is_empty() };
+    shared.global_len() != 0 || shared.policy.has_work() || shared.all_ps().any(is_left)
+}
+
+/// Returns whether, a short while ago, an M that had got up for timers did not come back soon.
+fn is_wary(shared: &Shared) -> bool {
+    clock::now_ns() < shared.wary_since_ns.load(Relaxed).saturating_add(WARY_NS)
 }
 
 fn drop_spinning(m: &M) {
@@ -108,6 +133,7 @@ fn release_p(m: &M, p: &'static P) {
 /// the thread shall end.
 fn go_idle(m: &'static M, p: &'static P) -> Option<Option<Found>> {
     let shared: &Shared = m.shared();
+    m.up_for_timers.set(false);
     let mut synced = shared.synced.lock();
     if p.flags.load(Relaxed) & (PREEMPT | RETIRE) != 0 {
         return None; // obey first
@@ -195,6 +221,7 @@ fn sleep_until(m: &'static M, deadline: u64, mut watching: Option<Watching>) -> 
         if keeper {
             synced.idle_ms.remove(m);
             drop(synced);
+            shared.last_timer_ns.store(deadline, Relaxed);
             take_p_for_timers(m);
             return true;
         }
@@ -292,12 +319,13 @@ fn join_sleepers(m: &'static M, first_timer_ns: u64, watching: bool) -> Option<u
         true => synced.idle_ms.push_front(m), // the last to be called for something else
         false => synced.idle_ms.push_back(m),
     }
-    if first_timer_ns >= shared.sleep_until_ns.load(Relaxed) {
+    let first_ns = shared.gets_up_ns(first_timer_ns);
+    if first_ns >= shared.sleep_until_ns.load(Relaxed) {
         return Some(u64::MAX);
     }
     // ORDERING: SeqCst: publish until when we sleep, then look at the heaps again: see `time::add`.
-    shared.sleep_until_ns.store(first_timer_ns, SeqCst);
-    let deadline = first_timer_ns.min(shared.next_timer_ns());
+    shared.sleep_until_ns.store(first_ns, SeqCst);
+    let deadline = first_ns.min(shared.gets_up_ns(shared.next_timer_ns()));
     shared.sleep_until_ns.store(deadline, SeqCst); // ORDERING: above
     Some(deadline)
 }
@@ -308,6 +336,7 @@ fn take_p_for_timers(m: &M) {
         m.take_p(p);
         m.set_spinning(true);
         m.shared().counts.must_spin();
+        m.up_for_timers.set(true);
     }
 }
 
@@ -327,3 +356,38 @@ pub(crate) fn accept(m: &M) -> bool {
 /// Time in ns that an idle M waits for work before it ends, if there are more than [`KEEP_IDLE`].
 const IDLE_LIFE_NS: u64 = 5_000_000_000;
 const KEEP_IDLE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::run::current;
+    use std::time::Duration;
+
+    #[test]
+    fn an_m_gets_up_once_in_the_slack() {
+        const SLACK_NS: u64 = 2_000_000;
+        let slack = Duration::from_nanos(SLACK_NS);
+        crate::Runtime::builder().procs(1).timer_slack(slack).build().expect("a runtime").run(|| {
+            let shared = current::g().expect("a goroutine").shared();
+            let now = clock::now_ns();
+            assert_eq!(shared.gets_up_ns(now), now, "the first one");
+            shared.last_timer_ns.store(now, Relaxed);
+            assert_eq!(shared.gets_up_ns(now + 1), now + SLACK_NS);
+            assert_eq!(shared.gets_up_ns(now + SLACK_NS + 1), now + SLACK_NS + 1, "after a pause");
+            assert_eq!(shared.gets_up_ns(u64::MAX), u64::MAX, "none");
+        });
+    }
+
+    #[test]
+    fn an_m_is_wary_for_a_while() {
+        crate::Runtime::builder().procs(1).build().expect("a runtime").run(|| {
+            let shared = current::g().expect("a goroutine").shared();
+            let now = clock::now_ns();
+            assert!(!is_wary(shared));
+            shared.wary_since_ns.store(now, Relaxed);
+            assert!(is_wary(shared) || clock::now_ns() - now >= WARY_NS);
+            shared.wary_since_ns.store(now - WARY_NS, Relaxed);
+            assert!(!is_wary(shared));
+        });
+    }
+}
