@@ -18,6 +18,7 @@ children!(
     in_a_handler,
     in_a_handler_that_nests,
     in_a_handler_on_its_stack,
+    in_a_c_handler_on_its_stack,
     no_alternate_stacks
 );
 
@@ -124,12 +125,13 @@ fn on_a_stack_of_its_own_making() {
 /// The lowest address of the stack that the caller is on: the first page below which cannot be read.
 fn low_end_of_stack() -> usize {
     const PAGE: usize = 4096;
+    const NO_SUCH_ACTION: i32 = -1;
+    // Neither the kernel nor an emulator changes anything: the address is looked at first, then the action.
     let is_readable = |address: usize| {
-        let mut byte = 0_u8;
-        let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        let from = libc::iovec { iov_base: address as *mut _, iov_len: 1 };
-        // SAFETY: the kernel reads a byte of this process, if there is one, and writes it to `byte`.
-        unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) == 1 }
+        let no_old: *mut u8 = std::ptr::null_mut();
+        // SAFETY: the kernel reads a word of this process, if there is one.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_ACTION, address, no_old, 8) };
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
     };
     let mut here = 0_u8;
     let mut page = std::ptr::from_mut(black_box(&mut here)).addr() & !(PAGE - 1);
@@ -247,6 +249,9 @@ fn no_alternate_stacks() {
 #[test]
 #[cfg_attr(mungo_asan, ignore = "the sanitizer insists on an alternate stack for each thread")]
 fn where_threads_get_no_alternate_stack() {
+    if child::is_emulated(common::NO_FILTERS) {
+        return;
+    }
     assert!(child::run("no_alternate_stacks").assert_success().stdout.contains("done"));
 }
 
@@ -300,10 +305,19 @@ fn with_handler(flags: libc::c_int, what: &str, counter: impl Fn(InterruptionMet
     extern "C" fn handler(_: libc::c_int) {
         spin(&STOP_HANDLER);
     }
+    with_handler_at(handler as *const () as usize, flags, what, counter);
+}
+
+fn with_handler_at(
+    handler: usize,
+    flags: libc::c_int,
+    what: &str,
+    counter: impl Fn(InterruptionMetrics) -> u64,
+) {
     // SAFETY: a handler that computes, and nothing else.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = handler as *const () as usize;
+        action.sa_sigaction = handler;
         action.sa_flags = flags;
         assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
     }
@@ -336,6 +350,55 @@ fn in_a_signal_handler() {
     child::run("in_a_handler").assert_success();
     child::run("in_a_handler_that_nests").assert_success();
     child::run("in_a_handler_on_its_stack").assert_success();
+}
+
+/// A handler that calls a function, so that the address to which it returns lies on the stack.
+const HANDLER: &str = "
+volatile unsigned char *stop;
+__attribute__((noinline)) void spins(void) { while (!*stop) ; }
+void handler(int number) { spins(); *stop; }
+";
+const LIBRARY: &str = "MUNGO_TEST_LIBRARY";
+/// Lets C code check where its functions return to.
+#[cfg(target_arch = "aarch64")]
+const CHECKED_RETURNS: &str = "-mbranch-protection=pac-ret+leaf";
+#[cfg(target_arch = "x86_64")]
+const CHECKED_RETURNS: &str = "-fcf-protection=full";
+
+fn in_a_c_handler_on_its_stack() {
+    let path = std::ffi::CString::new(std::env::var(LIBRARY).unwrap()).unwrap();
+    // SAFETY: a library without constructors, and its variable and function of these types.
+    let handler = unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        assert!(!library.is_null());
+        libc::dlsym(library, c"stop".as_ptr()).cast::<*const AtomicBool>().write(&STOP_HANDLER);
+        libc::dlsym(library, c"handler".as_ptr()) as usize
+    };
+    let what = "it is interrupted in the handler";
+    with_handler_at(handler, libc::SA_NODEFER, what, |c| c.signal_mask);
+}
+
+/// On aarch64 the handler signs the address to which it returns, where the processor can do that.
+#[test]
+fn in_a_signal_handler_with_checked_returns() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let [source, library] =
+        ["c", "so"].map(|ext| folder.join(format!("preempt_refused_{}.{ext}", std::process::id())));
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(&source, HANDLER).unwrap();
+    let mut cc = child::cc();
+    cc.args(["-O1", "-fno-optimize-sibling-calls", CHECKED_RETURNS, "-shared", "-fPIC", "-o"]);
+    let built = cc.arg(&library).arg(&source).status();
+    _ = std::fs::remove_file(source);
+    match built {
+        Ok(status) => assert!(status.success(), "cc: {status}"),
+        Err(_) => return eprintln!("skipped: no C compiler"),
+    }
+    let mut command = child::command("in_a_c_handler_on_its_stack");
+    command.env(LIBRARY, &library);
+    let ended = child::finish(command);
+    _ = std::fs::remove_file(library);
+    ended.assert_success();
 }
 
 fn shared_thread_locals() {

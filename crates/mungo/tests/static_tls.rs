@@ -41,6 +41,12 @@ const OUTER: &str = r#"
 void *load_inner(void) { void *it = dlopen("libinner.so", RTLD_NOW); return it; }
 "#;
 
+/// Lets C code check where its functions return to.
+#[cfg(target_arch = "aarch64")]
+const CHECKED_RETURNS: &str = "-mbranch-protection=pac-ret";
+#[cfg(target_arch = "x86_64")]
+const CHECKED_RETURNS: &str = "-fcf-protection=full";
+
 /// Its constructor loads another one.
 const NESTED: &str = r#"
 #include <dlfcn.h>
@@ -80,6 +86,7 @@ fn build(folder: &Path) -> bool {
     [7, 21, 35, 50].into_iter().all(one)
         && cc(LIBRARY, "inner/libinner.so", &["-DINIT=77"])
         && cc(OUTER, "libouter.so", &["-Wl,-rpath,$ORIGIN/inner,--enable-new-dtags", "-ldl"])
+        && cc(OUTER, "libsigned.so", &["-Wl,-rpath,$ORIGIN/inner,--enable-new-dtags", "-ldl", CHECKED_RETURNS])
         && cc(NESTED, "libnested.so", &["-Wl,-rpath,$ORIGIN/inner,--enable-new-dtags", "-ldl"])
 }
 
@@ -240,12 +247,16 @@ fn a_library_loads_another_one() {
             std::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_void>(at)()
         }
     }
-    let before_any = load_inner(dlopen(&path("libouter.so")));
-    Library::opened(before_any, 77).close();
+    for outer in ["libouter.so", "libsigned.so"] {
+        let before_any = load_inner(dlopen(&path(outer)));
+        Library::opened(before_any, 77).close();
+    }
     let rt = runtime(2);
     rt.run(|| {
         let crew = Crew::new(5);
-        let loaded = mungo::go(|| load_inner(dlopen(&path("libouter.so"))) as usize).join().unwrap();
+        let load = |outer| mungo::go(move || load_inner(dlopen(&path(outer))) as usize).join().unwrap();
+        let loaded = load("libouter.so");
+        assert_eq!(load("libsigned.so"), loaded);
         let inner = Library::opened(loaded as *mut c_void, 77);
         crew.use_it(inner, 0);
         inner.count(0);

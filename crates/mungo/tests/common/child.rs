@@ -7,7 +7,7 @@
 
 use super::PATIENCE;
 #[allow(unused_imports)] // each test binary uses its own part
-pub(crate) use super::emulator::{cc, is_emulated, program, this};
+pub(crate) use super::emulator::{cc, is_emulated, is_slow, program, this};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};

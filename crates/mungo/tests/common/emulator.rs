@@ -19,9 +19,14 @@ pub(crate) fn program(path: &Path) -> Command {
     }
 }
 
+/// Whether an emulator runs this, where a test does less of the same then.
+pub(crate) fn is_slow() -> bool {
+    std::env::var_os(RUNNER).is_some()
+}
+
 /// Whether an emulator runs this. The test is then left out, with a line that says so: see `ci/aarch64.sh`.
 pub(crate) fn is_emulated(why: &str) -> bool {
-    let emulated = std::env::var_os(RUNNER).is_some();
+    let emulated = is_slow();
     if emulated {
         // Not captured by the test harness, so that it can be counted.
         let name = std::thread::current().name().unwrap_or("a test").to_owned();

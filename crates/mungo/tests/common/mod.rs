@@ -140,6 +140,9 @@ pub(crate) fn counting() -> (Arc<Wakes>, Waker) {
     (wakes.clone(), wakes.into())
 }
 
+/// Why [`forbid`] cannot be used under an emulator.
+pub(crate) const NO_FILTERS: &str = "filters of system calls are not emulated";
+
 /// Makes a system call fail with ENOSYS from here on, as the filter of a container may.
 pub(crate) fn forbid(call: libc::c_long) {
     let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };

@@ -15,7 +15,8 @@
 //! Only these two it keeps for itself. FPCR is the same for all, as everywhere else.
 //!
 //! Both ways go by an indirect jump, for the reason that `x86_64.rs` has: a `blr` there and a `ret` back would put the
-//! CPU's stack of return addresses out of step.
+//! CPU's stack of return addresses out of step. What it jumps to begins with `hint #36`, which is `bti j`: in a program
+//! whose code is marked for branch target identification the jump would else be a fault.
 
 use super::super::Slot;
 use std::arch::{asm, naked_asm};
@@ -104,7 +105,7 @@ unsafe fn switch(from: &AtomicUsize, to: &AtomicUsize, mut word: usize) -> usize
             "str x8, [x0]",
             "mov sp, x9",
             "br x10",
-            "2:",
+            "2: hint #36",
             "ldr x19, [sp, #16]",
             "ldr x29, [sp, #8]",
             "add sp, sp, #32",
@@ -125,6 +126,7 @@ unsafe extern "C" fn begin() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined x30",
+        "hint #36",
         "ldp x8, x0, [sp, #8]",
         "add sp, sp, #32",
         "mov x29, xzr",

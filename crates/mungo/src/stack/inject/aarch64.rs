@@ -78,6 +78,9 @@ const GCS: u32 = 0x4743_5300;
 const ZA_UNUSED: u32 = 16;
 /// Bits of PSTATE: the kind of the last jump, which an instruction may be picky about.
 const BTYPE: u64 = 3 << 10;
+/// The bits of a return address on the stack that are those of the address. Code that was compiled with
+/// `-mbranch-protection=pac-ret` signs it in others: 48 bits address all that a program has unless it asks for more.
+pub(super) const ADDRESS_BITS: usize = (1 << 48) - 1;
 /// Bytes of the stub's code, which is filled up to that.
 const STUB_CODE: usize = 128;
 

@@ -74,15 +74,17 @@ pub(crate) unsafe fn inject(context: *mut c_void, stack: Range<usize>) -> Result
 /// Returns whether a signal handler is among the callers of the interrupted code, on its stack. Most are known by
 /// their signal mask, or by the alternate stack; not so with `SA_NODEFER` and without `SA_ONSTACK`.
 ///
-/// The kernel makes all handlers return to the same function, which ends them: it is looked for.
+/// The kernel makes all handlers return to the same function, which ends them: it is looked for, by the bits that the
+/// code of the handler leaves as they are.
 ///
 /// # Safety
 /// `context` is the kernel's, and `stack` can be read.
 unsafe fn is_in_handler(context: *const c_void, stack: Range<usize>) -> bool {
     // SAFETY: by the caller.
     let end_of_handler = unsafe { arch::end_of_handlers(context) };
+    let is_end = |word: usize| (word ^ end_of_handler) & arch::ADDRESS_BITS == 0;
     let words = stack.start.next_multiple_of(size_of::<usize>())..stack.end.min(stack.start + SEARCHED);
     // SAFETY: as above.
-    words.step_by(size_of::<usize>()).any(|at| unsafe { arch::load(at) } == end_of_handler)
-        || arch::link_register(context) == Some(end_of_handler)
+    words.step_by(size_of::<usize>()).any(|at| is_end(unsafe { arch::load(at) }))
+        || arch::link_register(context).is_some_and(is_end)
 }

@@ -63,6 +63,8 @@ const COMPACT: u32 = 1;
 const AVX: u32 = 2;
 /// Bytes of the stub's code, which is filled up to that.
 const STUB_CODE: usize = 256;
+/// The bits of a return address on the stack that are those of the address: all.
+pub(super) const ADDRESS_BITS: usize = usize::MAX;
 static CALLEE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The initial value by the ABI: all exceptions masked, round to nearest.
 static MXCSR: u32 = 0x1f80;

@@ -11,7 +11,10 @@ use std::io;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
@@ -43,7 +46,7 @@ const KEY_DESTRUCTOR_ROUNDS: usize = 4;
 const LC_GLOBAL_LOCALE: libc::locale_t = -1isize as libc::locale_t;
 
 /// [`Layout::tid`] and [`Layout::loader()`] for code that must not wait for [`layout`], such as an allocator; 0 while
-/// it is not known. Written once, before the first block is made.
+/// it is not known. Written once, before the first block is made, [`TID_OFFSET`] last.
 static TID_OFFSET: AtomicUsize = AtomicUsize::new(0);
 static LOADER_OFFSET: AtomicUsize = AtomicUsize::new(0);
 /// As above, for [`Layout::extra`] and [`Layout::pthread`].
@@ -70,7 +73,7 @@ struct Parts {
 
 /// Returns whether [`layout`] has found that there may be blocks.
 pub(crate) fn is_known() -> bool {
-    TID_OFFSET.load(Relaxed) != 0
+    TID_OFFSET.load(Acquire) != 0 // ORDERING: as in `loader`
 }
 
 /// A `pthread_key_t`'s value: `struct pthread_key_data`.
@@ -155,7 +158,8 @@ pub(super) fn discover(late_static: bool) -> Result<Layout, Refusal> {
     LOADER_OFFSET.store(layout.loader(), Relaxed);
     EXTRA_OFFSET.store(layout.extra as usize, Relaxed);
     PTHREAD_OFFSET.store(layout.pthread as usize, Relaxed);
-    TID_OFFSET.store(layout.tid as usize, Relaxed);
+    // ORDERING: Release the offsets above to threads that find this one and know nothing else: `loader`, `stack_of`.
+    TID_OFFSET.store(layout.tid as usize, Release);
     modules::adopt_for(&layout); // what was loaded just before
     Ok(layout)
 }
@@ -184,7 +188,8 @@ pub(crate) fn prefetch(tp: usize) {
 /// runtime.
 #[inline(always)]
 pub(crate) fn loader() -> Option<NonNull<()>> {
-    let tid = TID_OFFSET.load(Relaxed);
+    // ORDERING: Acquire pairs with `discover`: the other offsets are there as well.
+    let tid = TID_OFFSET.load(Acquire);
     if tid == 0 {
         return None; // no goroutine yet, or with shared thread-locals
     }
@@ -205,7 +210,7 @@ pub(crate) fn loader() -> Option<NonNull<()>> {
 /// # Safety
 /// The thread or the goroutine is alive.
 unsafe fn stack_of(thread: usize) -> Option<Range<usize>> {
-    let tid = TID_OFFSET.load(Relaxed);
+    let tid = TID_OFFSET.load(Acquire); // ORDERING: as in `loader`
     let tp = thread.wrapping_sub(PTHREAD_OFFSET.load(Relaxed));
     // SAFETY: by the caller; as in `loader`. `create` wrote the bounds before the block was ever used.
     unsafe {
