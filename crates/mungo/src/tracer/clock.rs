@@ -29,6 +29,9 @@ pub(super) fn ticks_after_loads() -> u64 {
     unsafe {
         std::arch::x86_64::_mm_lfence();
     }
+    // ORDERING: Acquire keeps the clock's own loads, of the kernel's page, behind the loads before; pairs with nothing.
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
     ticks()
 }
 

@@ -298,7 +298,8 @@ impl G {
         unsafe {
             (*self.coro.get()).write(Coro::new(&slot, std::ptr::from_ref(self) as usize, super::worker::begin));
         }
-        self.slot.store(slot.into_raw(), Relaxed);
+        // ORDERING: Release what lies behind it (the bounds of the stack) to `slot`, which other threads call.
+        self.slot.store(slot.into_raw(), Release);
     }
 
     /// Returns whether it has a stack already.
@@ -369,7 +370,8 @@ impl G {
     #[inline]
     pub(crate) fn slot(&self) -> Option<ManuallyDrop<Slot>> {
         // SAFETY: `start_on` left it. Slots are never unmapped, and this one is not given back to a pool.
-        unsafe { Slot::from_raw(self.slot.load(Relaxed)) }.map(ManuallyDrop::new)
+        // ORDERING: Acquire pairs with `start_on`.
+        unsafe { Slot::from_raw(self.slot.load(Acquire)) }.map(ManuallyDrop::new)
     }
 
     pub(crate) fn entry(&self) -> unsafe fn(&G) {

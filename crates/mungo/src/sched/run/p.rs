@@ -18,7 +18,10 @@ use crate::stack::slab::Class;
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// `P::flags`: the slice is over.
 pub(crate) const PREEMPT: u32 = 1;
@@ -116,7 +119,7 @@ impl Counter {
     #[inline]
     pub(crate) fn add(&self, n: u64) {
         // ORDERING: Release, so that `Shared::live` can add up finished before spawned (its Acquire).
-        self.0.store(self.0.load(Relaxed) + n, std::sync::atomic::Ordering::Release);
+        self.0.store(self.0.load(Relaxed) + n, Release);
     }
 
     /// Adds one and returns the sum.
@@ -128,7 +131,7 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         // ORDERING: see `add`.
-        self.0.load(std::sync::atomic::Ordering::Acquire)
+        self.0.load(Acquire)
     }
 }
 
@@ -195,18 +198,21 @@ impl P {
     fn ask(&self, tick: u32, ran_ns: u64) {
         self.asked_after_ns.store(ran_ns, Relaxed);
         self.preempt_tick.store(tick, Relaxed);
-        self.flags.fetch_or(PREEMPT, Relaxed);
+        // ORDERING: Release what was written above to the owner, which sees the flag first.
+        self.flags.fetch_or(PREEMPT, Release);
     }
 
     /// Takes the request back and returns whether it was about this tick. Called by the owner.
     #[cold]
     pub(crate) fn take_request(&self) -> bool {
-        self.flags.fetch_and(!PREEMPT, Relaxed) & PREEMPT != 0 && self.is_asked()
+        // ORDERING: Acquire pairs with `ask`: else a new request is taken for one about an older tick, and is lost.
+        self.flags.fetch_and(!PREEMPT, Acquire) & PREEMPT != 0 && self.is_asked()
     }
 
     /// Returns whether it was asked to make room on that tick.
     pub(crate) fn is_asked_on(&self, tick: u32) -> bool {
-        self.flags.load(Relaxed) & PREEMPT != 0 && self.preempt_tick.load(Relaxed) == tick
+        // ORDERING: Acquire pairs with `ask`, as above.
+        self.flags.load(Acquire) & PREEMPT != 0 && self.preempt_tick.load(Relaxed) == tick
     }
 
     fn is_asked(&self) -> bool {

@@ -37,6 +37,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},
+    fence,
 };
 
 /// The signal that interrupts. Go's choice: ignored by default, rarely used by programs, harmless if spurious.
@@ -187,6 +188,8 @@ fn give_way(m: &M, g: &G, context: *mut c_void) -> Outcome {
         m.in_handler.store(true, Release);
         bound::give_way(m, g);
         m.in_handler.store(false, Relaxed);
+        // ORDERING: Release the end before what the goroutine writes from now on: see `Capture::preempted`.
+        fence(Release);
     }
     outcome
 }

@@ -11,6 +11,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+const UNKNOWN: &str = "this C library lays its thread blocks out in an unknown way";
+
 /// Bytes of stack of the thread whose block is looked at.
 const INSPECTOR_STACK: usize = 256 << 10;
 
@@ -120,6 +122,9 @@ fn inspect() -> Result<Layout, Refusal> {
         layout.libc_part = Some(part);
     }
     layout.find_optional(tp);
+    if !layout.has_rseq_inside() {
+        return Err(UNKNOWN.into());
+    }
     Ok(layout)
 }
 
@@ -139,7 +144,8 @@ impl Layout {
         if !arch::STACK_BELOW_STATIC_TLS {
             return Ok(false);
         }
-        let lowest = self.find_modules()?.lowest;
+        // What the kernel writes for the thread may lie there as well.
+        let lowest = self.find_modules()?.lowest.min(self.rseq.unwrap_or(0));
         let refused = surplus::take((lowest - self.static_tls.start) as usize);
         // The vectors have a module more, whose place says that all was taken.
         let taken = refused && self.find_modules()?.taken_from == self.static_tls.start;
@@ -171,6 +177,14 @@ impl Layout {
         }
     }
 
+    /// Returns whether the kernel's `struct rseq`, if there is one, is part of a block: `create` writes there.
+    fn has_rseq_inside(&self) -> bool {
+        /// Bytes of the structure in its first version, and its alignment.
+        const LEN: isize = 32;
+        let block = -(self.below as isize)..=self.above as isize - LEN;
+        self.rseq.is_none_or(|at| block.contains(&at) && at % 4 == 0)
+    }
+
     /// Returns where `struct pthread` has its fields, behind the ABI's head.
     fn fields(&self) -> Range<isize> {
         self.pthread + arch::FIRST_FIELD as isize..self.pthread + self.size_of_pthread as isize
@@ -200,7 +214,7 @@ impl Layout {
                 && (word(self.list + 8) as *const Word).read() == address(self.list)
                 && self.keys_are_where_we_think(at)?
         };
-        if ok { Ok(()) } else { Err("this C library lays its thread blocks out in an unknown way".into()) }
+        if ok { Ok(()) } else { Err(UNKNOWN.into()) }
     }
 
     /// Sets a key and looks for it. Returns whether it is where it should be.

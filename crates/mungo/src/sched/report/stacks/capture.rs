@@ -14,6 +14,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
+    fence,
 };
 
 /// Bytes of a stack that are copied, at most.
@@ -80,7 +81,10 @@ impl Capture {
         }
         let (time, registers) = m.interrupted.read();
         self.copy_from(registers, g);
-        let same = m.in_handler.load(Acquire) && m.interrupted.read().0 == time; // ORDERING: above
+        // ORDERING: Acquire what was copied before the second look. It pairs with the handler's fence at its end: if
+        // the copy has a word that the goroutine wrote after that, the handler's end is seen here.
+        fence(Acquire);
+        let same = m.in_handler.load(Relaxed) && m.interrupted.number() == time;
         if !same || !is_on(m, g) {
             self.nothing("it went on while its stack was copied");
         }
@@ -97,8 +101,9 @@ impl Capture {
             Some(registers) => self.copy_from(registers, g),
             None => self.nothing("it is not on its own stack"),
         }
-        // ORDERING: Acquire in `interruption`: a copy of a goroutine that ran meanwhile has another number, or none.
-        std::sync::atomic::fence(Acquire);
+        // ORDERING: Acquire pairs with `end_interruption`: a copy of a goroutine that ran meanwhile has another number,
+        // or none.
+        fence(Acquire);
         if g.interruption() != Some(before) {
             self.nothing("it went on while its stack was copied");
         }

@@ -53,7 +53,11 @@ mod absent;
 )))]
 pub(crate) use absent::{Capture, Tracer, on_signal};
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 
 /// The registers of a preempted goroutine. Written by its thread, before it says that it is in the handler.
 #[derive(Debug, Default)]
@@ -68,12 +72,16 @@ impl Interrupted {
     pub(crate) fn note(&self, context: *mut std::ffi::c_void) {
         let registers = Registers::of(context).to_words();
         self.count.fetch_add(1, Relaxed);
+        // ORDERING: Release the count before the registers: a reader that has seen one of these, and then passes its
+        // own fence, finds the new count.
+        fence(Release);
         for (to, from) in self.registers.iter().zip(registers) {
             to.store(from, Relaxed);
         }
     }
 
-    /// Returns the registers, and a number for this interruption.
+    /// Returns the registers, and a number for this interruption. If the number is still the same after an Acquire
+    /// fence, the registers belong together.
     #[cfg_attr(
         not(all(
             feature = "backtrace",
@@ -83,8 +91,23 @@ impl Interrupted {
         allow(dead_code)
     )]
     fn read(&self) -> (u32, Registers) {
+        // ORDERING: Acquire: the registers are read after it, and are those of this interruption or of a later one.
+        let number = self.count.load(Acquire);
         let words = self.registers.each_ref().map(|register| register.load(Relaxed));
-        (self.count.load(Relaxed), Registers::from_words(words))
+        (number, Registers::from_words(words))
+    }
+
+    /// Returns the number of the last interruption.
+    #[cfg_attr(
+        not(all(
+            feature = "backtrace",
+            any(target_arch = "x86_64", target_arch = "aarch64"),
+            target_os = "linux"
+        )),
+        allow(dead_code)
+    )]
+    fn number(&self) -> u32 {
+        self.count.load(Relaxed)
     }
 }
 

@@ -1,7 +1,10 @@
 //! A goroutine inside the runtime, and one that an injected call has suspended.
 
 use super::G;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
 
 impl G {
     // ORDERING: the goroutine itself writes `in_runtime`, on whichever thread. The compiler fences keep the order
@@ -35,7 +38,8 @@ impl G {
     /// Notes where its registers lie, for dumps, before it suspends. Called by the goroutine itself, in an injected
     /// call.
     pub(crate) fn note_interruption(&self, frame: usize) {
-        self.interruptions.fetch_add(1, Relaxed);
+        // ORDERING: Release the end of the one before, and the frame: `interruption` reads the count first.
+        self.interruptions.fetch_add(1, Release);
         // ORDERING: Release the frame and the count to `interruption`.
         self.interrupted_at.store(frame, Release);
     }
@@ -43,13 +47,18 @@ impl G {
     /// Notes that it goes on. Called by the goroutine itself.
     pub(crate) fn end_interruption(&self) {
         self.interrupted_at.store(0, Relaxed);
+        // ORDERING: Release this before what the goroutine writes from now on: a copy of its stack with such a word
+        // finds it, after a fence. See `Capture::injected`.
+        fence(Release);
     }
 
     /// Returns where an injected call has it suspended, and the number of this interruption. `None`: it was not
     /// interrupted, or runs.
     pub(crate) fn interruption(&self) -> Option<(usize, u8)> {
-        // ORDERING: Acquire pairs with `note_interruption`.
+        // ORDERING: Acquire pairs with `note_interruption`. The count comes first: the frame is that of this number, or
+        // of a later one, which a second look tells.
+        let number = self.interruptions.load(Acquire);
         let frame = self.interrupted_at.load(Acquire);
-        (frame != 0).then(|| (frame, self.interruptions.load(Relaxed)))
+        (frame != 0).then_some((frame, number))
     }
 }
