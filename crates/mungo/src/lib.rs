@@ -52,6 +52,14 @@ mod testing;
 pub mod time;
 pub mod trace;
 mod tracer;
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+mod waiting;
 
 pub use crate::block_on::block_on;
 pub use crate::builder::RuntimeBuilder;

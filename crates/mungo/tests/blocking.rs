@@ -128,7 +128,6 @@ fn blocked_c_calls_see_no_interruption() {
 
 /// The same for goroutines that compute, and so are interrupted, between their calls.
 #[test]
-#[cfg(target_arch = "x86_64")] // elsewhere a call that begins just as the signal is sent cannot be repeated
 fn c_calls_between_computations_see_no_eintr() {
     let runtime = runtime(2);
     let interrupted = Arc::new(AtomicUsize::new(0));

@@ -463,7 +463,6 @@ fn in_a_system_call() {
 }
 
 #[test]
-#[cfg(target_arch = "x86_64")] // elsewhere a call that begins just as the signal is sent cannot be repeated
 fn blocked_calls_never_return_early() {
     let runtime = hasty_runtime(2);
     let stop = Arc::new(AtomicBool::new(false));

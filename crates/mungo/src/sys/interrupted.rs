@@ -77,8 +77,43 @@ pub(crate) fn repeat_call(context: *mut c_void) {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
 pub(crate) fn repeat_call(_context: *mut c_void) {}
+
+/// Makes a system call that the handler can repeat: the kernel writes the result over the first argument, in x0, and
+/// keeps all other registers, so that there is a copy in x9.
+///
+/// # Safety
+/// As the system call with this number.
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn repeatable_call(
+    _: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    number: usize,
+) -> isize {
+    std::arch::naked_asm!("hint #34", "mov x8, x6", "mov x9, x0", "svc #0", "ret")
+}
+
+/// Does the same on aarch64, for calls by [`repeatable_call`]: see `waiting.rs`.
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+pub(crate) fn repeat_call(context: *mut c_void) {
+    /// Bytes of [`repeatable_call`] up to the call's instruction, and of that.
+    const BEFORE: u64 = 12;
+    const SVC_LEN: u64 = 4;
+    let call = repeatable_call as *const () as u64 + BEFORE;
+    // SAFETY: the kernel's context is valid.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    if registers.pc == call + SVC_LEN && registers.regs[0] as i64 == -i64::from(libc::EINTR) {
+        registers.regs[0] = registers.regs[9];
+        registers.pc = call;
+    }
+}
 
 /// Returns the same on aarch64: `svc #0`, the result in x0.
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
