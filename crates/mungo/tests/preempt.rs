@@ -1,6 +1,8 @@
 //! Goroutines that never call the runtime do not keep others from running. Counts and states, no clocks.
 
 mod common;
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+mod inject_support;
 
 use common::{Deadline, preemptions, runtime, wait_until};
 use mungo::Runtime;
@@ -334,6 +336,32 @@ mod registers {
         }
         out == pattern && mask == 0xa5a5
     }
+}
+
+/// The same on aarch64, by rounds that check all registers of a class.
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+#[test]
+fn registers_of_each_class() {
+    let runtime = runtime(1);
+    let before = preemptions(&runtime);
+    let stop = Arc::new(AtomicBool::new(false));
+    let rounds: Vec<_> = inject_support::registers::ROUNDS
+        .into_iter()
+        .map(|(_, round)| {
+            let stop = stop.clone();
+            runtime.spawn(move || {
+                let mut n = 0;
+                while !stop.load(Relaxed) {
+                    round(n);
+                    n += 1;
+                }
+                n
+            })
+        })
+        .collect();
+    wait_until("they were interrupted often", || preemptions(&runtime) > before + 200);
+    stop.store(true, Relaxed);
+    rounds.into_iter().for_each(|g| assert!(g.join().unwrap() > 0));
 }
 
 /// Threads that go on in each other's place are called to one CPU for a moment: see `sys/affinity.rs`.

@@ -4,10 +4,12 @@ use super::{Round, TURNS};
 use std::arch::naked_asm;
 
 /// The rounds that are this processor's.
-pub(crate) const ROUNDS: [(&str, Round); 4] = [
+pub(crate) const ROUNDS: [(&str, Round); 6] = [
     ("general registers and flags", general),
     ("vector registers", vectors),
+    ("SVE", sve),
     ("unusual control words", unusual_control_words),
+    ("usual control words", usual_control_words),
     ("below the stack pointer", stack),
 ];
 
@@ -97,16 +99,92 @@ extern "C" fn keep_vectors(seed: u64, turns: u64) -> u64 {
     )
 }
 
+/// Bytes of z0 to z31, p0 to p15 and FFR with the longest vectors.
+const SVE_LEN: usize = 32 * 256 + 17 * 32;
+
+/// z0 to z31, p0 to p15 and FFR, where the processor has them.
+pub(crate) fn sve(n: u64) {
+    // SAFETY: reads a word that the kernel gave the process.
+    if unsafe { libc::getauxval(libc::AT_HWCAP) } & libc::HWCAP_SVE == 0 {
+        return vectors(n);
+    }
+    let (mut before, mut after) = ([0_u8; SVE_LEN], [1_u8; SVE_LEN]);
+    after.fill(0);
+    keep_sve(n, TURNS, &mut before, &mut after);
+    assert!(before.iter().any(|byte| *byte != 0));
+    assert!(before == after, "a vector, a predicate, or FFR");
+}
+
+/// Fills the registers, leaves them in `before`, and what they are later in `after`.
+#[unsafe(naked)]
+extern "C" fn keep_sve(seed: u64, turns: u64, before: &mut [u8; SVE_LEN], after: &mut [u8; SVE_LEN]) {
+    naked_asm!(
+        ".arch_extension sve",
+        "stp d8, d9, [sp, #-64]!",
+        "stp d10, d11, [sp, #16]",
+        "stp d12, d13, [sp, #32]",
+        "stp d14, d15, [sp, #48]",
+        ".macro at_predicates base", // x5: behind the vectors
+        "addvl x5, \\base, #31",
+        "addvl x5, x5, #1",
+        ".endm",
+        "at_predicates x2",
+        "and x4, x0, #7",
+        "whilelo p0.b, xzr, x4",
+        "setffr",
+        "wrffr p0.b",
+        "str p0, [x5, #16, mul vl]",
+        ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+        "add x4, x0, #\\n",
+        "and x4, x4, #15",
+        "whilelo p\\n\\().b, xzr, x4",
+        "str p\\n, [x5, #\\n, mul vl]",
+        ".endr",
+        ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+        "add x4, x0, #\\n",
+        "index z\\n\\().d, x4, #1",
+        "str z\\n, [x2, #\\n, mul vl]",
+        ".endr",
+        "2: sub x1, x1, #1",
+        "cbnz x1, 2b",
+        "at_predicates x3",
+        ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+        "str p\\n, [x5, #\\n, mul vl]",
+        ".endr",
+        ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+        "str z\\n, [x3, #\\n, mul vl]",
+        ".endr",
+        "rdffr p0.b",
+        "str p0, [x5, #16, mul vl]",
+        ".purgem at_predicates",
+        "ldp d10, d11, [sp, #16]",
+        "ldp d12, d13, [sp, #32]",
+        "ldp d14, d15, [sp, #48]",
+        "ldp d8, d9, [sp], #64",
+        "ret",
+        ".arch_extension nosve",
+    )
+}
+
 /// FPCR: rounding towards zero, flushing to zero, and back.
 pub(crate) fn unusual_control_words(_: u64) {
-    assert_eq!(keep_control(TURNS), 0, "FPCR");
+    assert_eq!(keep_control(TURNS, 0x1c0_0000), 0, "FPCR");
+}
+
+/// FPCR as a goroutine finds it, whatever others make of theirs.
+pub(crate) fn usual_control_words(_: u64) {
+    let fpcr: u64;
+    // SAFETY: reads a register.
+    unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) fpcr, options(nomem, nostack, preserves_flags)) };
+    assert_eq!(fpcr, 0, "another goroutine's FPCR");
+    assert_eq!(keep_control(TURNS, 0), 0, "FPCR");
 }
 
 #[unsafe(naked)]
-extern "C" fn keep_control(turns: u64) -> u64 {
+extern "C" fn keep_control(turns: u64, fpcr: u64) -> u64 {
     naked_asm!(
         "mrs x9, fpcr",
-        "mov x10, #0x1c00000",
+        "mov x10, x1",
         "msr fpcr, x10",
         "2: sub x0, x0, #1",
         "cbnz x0, 2b",
