@@ -19,6 +19,7 @@ children!(
     in_a_handler_that_nests,
     in_a_handler_on_its_stack,
     in_a_c_handler_on_its_stack,
+    handlers_go_on,
     no_alternate_stacks
 );
 
@@ -332,17 +333,61 @@ fn with_handler_at(
 }
 
 fn in_a_handler() {
-    with_handler(libc::SA_ONSTACK, "it is interrupted in the handler", |c| c.signal_mask);
+    with_handler(libc::SA_ONSTACK, "it is interrupted in the handler", |c| c.in_handler);
 }
 
 fn in_a_handler_that_nests() {
-    with_handler(libc::SA_ONSTACK | libc::SA_NODEFER, "it is interrupted in the handler", |c| c.foreign_stack);
+    with_handler(libc::SA_ONSTACK | libc::SA_NODEFER, "it is interrupted in the handler", |c| c.in_handler);
 }
 
 /// Its mask is the usual one, and so is the stack. If the goroutine went on elsewhere, the end of the handler would
 /// give that thread the alternate stack of this one.
 fn in_a_handler_on_its_stack() {
-    with_handler(libc::SA_NODEFER, "it is interrupted in the handler", |c| c.signal_mask);
+    with_handler(libc::SA_NODEFER, "it is interrupted in the handler", |c| c.in_handler);
+}
+
+/// A handler does not wait for a P: it comes to its end while another goroutine has the only one for an hour.
+fn handlers_go_on() {
+    static HAS_RUN: AtomicBool = AtomicBool::new(false);
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn handler(_: libc::c_int) {
+        spin(&STOP_HANDLER);
+    }
+    for flags in [0, libc::SA_ONSTACK] {
+        [&STOP_HANDLER, &HAS_RUN, &ENDED].iter().for_each(|flag| flag.store(false, Relaxed));
+        // SAFETY: a handler that computes, and nothing else.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = flags;
+            assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
+        }
+        let slice = Duration::from_secs(3600);
+        let runtime = Runtime::builder().procs(1).time_slice(slice).build().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let spun = stop.clone();
+        let first = runtime.spawn(move || {
+            let other = mungo::go(move || {
+                HAS_RUN.store(true, Relaxed);
+                spin(&spun);
+            });
+            // SAFETY: a signal that has a handler.
+            unsafe { libc::raise(libc::SIGUSR2) };
+            ENDED.store(true, Relaxed);
+            other.join().unwrap();
+        });
+        wait_until("the other goroutine has the P", || HAS_RUN.load(Relaxed));
+        STOP_HANDLER.store(true, Relaxed);
+        wait_until("the handler comes to its end", || ENDED.load(Relaxed));
+        stop.store(true, Relaxed);
+        first.join().unwrap();
+        common::end(runtime);
+    }
+}
+
+#[test]
+fn a_signal_handler_does_not_wait_for_a_p() {
+    child::run("handlers_go_on").assert_success();
 }
 
 #[test]

@@ -81,7 +81,8 @@ impl InterposedMetrics {
 
 /// Number of times that a goroutine that did not call the runtime was interrupted, by the way that it gave its P up.
 ///
-/// A goroutine in libc or in a system call, or whose thread had no CPU, lost its P if it stayed there.
+/// A goroutine in libc, in a signal handler or in a system call, or whose thread had no CPU, lost its P if it stayed
+/// there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterruptionMetrics {
@@ -93,7 +94,7 @@ pub struct InterruptionMetrics {
     pub foreign_stack: u64,
     /// By thread-switching, because too little of its stack was left.
     pub little_stack: u64,
-    /// By thread-switching, because its thread blocked other signals than usual, as inside a signal handler.
+    /// By thread-switching, because its thread blocked other signals than usual.
     pub signal_mask: u64,
     /// By thread-switching, because it shares its thread's thread-locals.
     pub shared_thread_locals: u64,
@@ -101,6 +102,8 @@ pub struct InterruptionMetrics {
     pub shadow_stack: u64,
     /// Not at all, because it was in libc or in the loader.
     pub in_libc: u64,
+    /// Not at all, because it was in a signal handler of the program.
+    pub in_handler: u64,
     /// Not at all, because it was in a system call.
     pub in_system_call: u64,
 }
@@ -117,6 +120,7 @@ impl InterruptionMetrics {
             shared_thread_locals: count(Outcome::SharedThreadLocals),
             shadow_stack: count(Outcome::ShadowStack),
             in_libc: count(Outcome::InLibc),
+            in_handler: count(Outcome::InHandler),
             in_system_call: count(Outcome::InSystemCall),
         }
     }

@@ -44,7 +44,7 @@ enum Read {
 use Read::{Counter, Gauge, ProcCounter, ProcGauge, Times};
 
 #[rustfmt::skip]
-static TABLE: [(&str, &str, Read); 37] = [
+static TABLE: [(&str, &str, Read); 38] = [
     ("mungo_goroutines", "Goroutines alive", Gauge(|m| m.goroutines)),
     ("mungo_goroutines_spawned", "Goroutines spawned", Counter(|m| m.spawned)),
     ("mungo_goroutines_finished", "Goroutines that ended", Counter(|m| m.finished)),
@@ -72,6 +72,8 @@ static TABLE: [(&str, &str, Read); 37] = [
         Counter(|m| m.interruptions.shadow_stack)),
     ("mungo_interruptions_in_libc", "Signals that found a goroutine in libc or the loader",
         Counter(|m| m.interruptions.in_libc)),
+    ("mungo_interruptions_in_handler", "Signals that found a goroutine in a signal handler of the program",
+        Counter(|m| m.interruptions.in_handler)),
     ("mungo_interruptions_in_system_call", "Signals that found a goroutine in a system call",
         Counter(|m| m.interruptions.in_system_call)),
     ("mungo_interposed_passed", "C functions of mungo-interpose that goroutines called, done at once",

@@ -7,7 +7,7 @@
 //! So a goroutine with little to do does not wait behind computing ones, and a flood of such goroutines does not starve
 //! computing ones. `docs/preemption.md` has the figures.
 
-use crate::policies::order::{BURST_NS, FRESH_NS, PARTS, WORTH_NS};
+use crate::policies::order::{BURST_NS, FRESH_NS, PARTS, TIME_SLICE, WORTH_NS};
 use crate::sched::run::g::G;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -37,9 +37,15 @@ impl Credit {
         let passed = now_ns.saturating_sub(self.settled_ns.load(Relaxed)) as i64;
         self.settled_ns.store(now_ns, Relaxed);
         self.settled_switch.store(switch, Relaxed);
-        // A goroutine that goes on for longer than a fresh one does is a computing one from then on.
-        let fresh = if was_in_the_way { passed.min(FRESH_NS as i64) } else { 0 };
-        let saved = earned(self.saved_ns.load(Relaxed) - fresh, passed - fresh);
+        // A goroutine that goes on for longer than a fresh one does is a computing one from then on, for a slice. What
+        // is beyond that was no goroutine's time: its thread had no CPU.
+        let (fresh, computing) = match was_in_the_way {
+            true => {
+                (passed.min(FRESH_NS as i64), (passed - FRESH_NS as i64).clamp(0, TIME_SLICE.as_nanos() as i64))
+            }
+            false => (0, passed),
+        };
+        let saved = earned(self.saved_ns.load(Relaxed) - fresh, computing);
         self.saved_ns.store(saved, Relaxed);
         saved > 0
     }
@@ -94,6 +100,20 @@ mod tests {
         let ratio = f64::from(computing) / f64::from(fresh);
         let due = (PARTS - 1) as f64;
         assert!((0.95 * due..1.05 * due).contains(&ratio), "{computing} / {fresh}");
+    }
+
+    /// A thread that had no CPU for a second, with a fresh goroutine, earns no more than a slice does.
+    #[test]
+    fn a_thread_without_a_cpu_earns_a_slice_at_most() {
+        let credit = Credit::new();
+        let mut now = 1_000_000_000;
+        while credit.settle(now, 1, true) {
+            now += FRESH_NS;
+        }
+        let spent = credit.saved_ns.load(Relaxed);
+        credit.settle(now + 1_000_000_000, 1, true);
+        let most = TIME_SLICE.as_nanos() as i64 / (PARTS - 1);
+        assert!((1..=most).contains(&(credit.saved_ns.load(Relaxed) - spent)));
     }
 
     #[test]

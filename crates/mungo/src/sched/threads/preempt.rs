@@ -10,8 +10,9 @@
 //! one again. The kernel saved all registers, so this is as safe as the kernel's own preemption, and costs a thread.
 //!
 //! The handler runs when the kernel gets round to the thread, which on a busy machine may be hundreds of milliseconds
-//! later; and in libc it does nothing. If the P has not moved after 200 µs, the monitor takes it, by the same protocol
-//! as from a blocked goroutine, and sends another signal when it sees the thread computing without one.
+//! later; and in libc, or in a signal handler of the program, it does nothing. If the P has not moved after 200 µs, the
+//! monitor takes it, by the same protocol as from a blocked goroutine, and sends another signal when it sees the thread
+//! computing without one.
 //!
 //! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
 //! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the
@@ -54,6 +55,7 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 /// Installs the handler; once for the process. A handler that was there is called for signals that are not ours.
 pub(crate) fn install() {
     affinity::prepare();
+    blocking::has_membarrier(); // asked here, so that the handler finds the answer
     INSTALLED.get_or_init(|| {
         let handler = prepare_injection();
         // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
@@ -81,7 +83,7 @@ pub(crate) enum Outcome {
     ForeignStack,
     /// Thread-switching: too little of its stack was left.
     LittleStack,
-    /// Thread-switching: its thread's signal mask was not the usual one, or a handler of the program runs.
+    /// Thread-switching: its thread's signal mask was not the usual one.
     SignalMask,
     /// Thread-switching: it shares its thread's thread-locals.
     SharedThreadLocals,
@@ -89,6 +91,8 @@ pub(crate) enum Outcome {
     ShadowStack,
     /// Nothing: it was in libc or in the loader. The monitor takes the P if it stays there.
     InLibc,
+    /// Nothing: it was in a signal handler of the program. The monitor takes the P if it stays there.
+    InHandler,
     /// Nothing: it was in a system call, which goes on.
     InSystemCall,
 }
@@ -182,16 +186,36 @@ fn give_way(m: &M, g: &G, context: *mut c_void) -> Outcome {
         return Outcome::InLibc;
     }
     let outcome = try_to_inject(m, g, context);
-    if outcome != Outcome::Injected {
-        m.interrupted.note(context);
-        // ORDERING: Release what was just noted to threads that take dumps.
-        m.in_handler.store(true, Release);
-        bound::give_way(m, g);
-        m.in_handler.store(false, Relaxed);
-        // ORDERING: Release the end before what the goroutine writes from now on: see `Capture::preempted`.
-        fence(Release);
+    if outcome == Outcome::Injected {
+        return outcome;
     }
+    // WHY NOT thread-switching: the handler would wait for a P, behind goroutines that may compute for long, with its
+    // signals blocked and whatever it interrupted undone. It goes on without a P instead.
+    if is_in_handler(g, context) && blocking::has_membarrier() {
+        m.declined.store(true, Relaxed);
+        return Outcome::InHandler;
+    }
+    m.interrupted.note(context);
+    // ORDERING: Release what was just noted to threads that take dumps.
+    m.in_handler.store(true, Release);
+    bound::give_way(m, g);
+    m.in_handler.store(false, Relaxed);
+    // ORDERING: Release the end before what the goroutine writes from now on: see `Capture::preempted`.
+    fence(Release);
     outcome
+}
+
+/// Returns whether the signal interrupted another handler, one of the program's.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+fn is_in_handler(g: &G, context: *mut c_void) -> bool {
+    let stack = g.slot().map_or(0..0, |slot| slot.guard().end..slot.base());
+    // SAFETY: in the handler, with its context; the slot is the goroutine's, which runs here.
+    unsafe { crate::stack::inject::was_in_handler(context, stack) }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+fn is_in_handler(_g: &G, _context: *mut c_void) -> bool {
+    false
 }
 
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]

@@ -71,6 +71,21 @@ pub(crate) unsafe fn inject(context: *mut c_void, stack: Range<usize>) -> Result
     Ok(())
 }
 
+/// Returns whether the interrupted code is a signal handler's: it runs on the thread's alternate stack, or on `stack`
+/// below the frame of a handler.
+///
+/// # Safety
+/// As [`inject`].
+pub(crate) unsafe fn was_in_handler(context: *const c_void, stack: Range<usize>) -> bool {
+    let sp = arch::stack_pointer(context);
+    // SAFETY: the kernel's context, with the alternate stack of the thread; none has no bytes.
+    let alternate = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_stack };
+    let from = alternate.ss_sp.addr();
+    (from..from.saturating_add(alternate.ss_size)).contains(&sp)
+        // SAFETY: by the caller; the words from the stack pointer on are the interrupted code's.
+        || stack.contains(&sp) && unsafe { is_in_handler(context, sp..stack.end) }
+}
+
 /// Returns whether a signal handler is among the callers of the interrupted code, on its stack. Most are known by
 /// their signal mask, or by the alternate stack; not so with `SA_NODEFER` and without `SA_ONSTACK`.
 ///
