@@ -15,9 +15,9 @@
 //! *inside the runtime* that waits in the kernel, for the lock of an allocator, goes first: it holds a P, without
 //! which a goroutine that was woken instead could not run.
 //!
-//! A wake-up from inside the runtime (an allocator unlocks, or a signal handler interrupted the runtime) must take no
-//! lock: the bucket is marked, and the runtime's helper wakes all that wait there, which may cost some of them a look
-//! at their word in vain. Futexes allow that.
+//! A wake-up from inside the runtime (an allocator unlocks, or a signal handler interrupted the runtime), and on one of
+//! the runtime's threads where no goroutine runs, must take no lock: the bucket is marked, and the runtime's helper
+//! wakes all that wait there, which may cost some of them a look at their word in vain. Futexes allow that.
 
 use super::{Caller, Place};
 use crate::protocols::claim::{Claim, WOKEN};
@@ -26,6 +26,7 @@ use crate::sched::run::current::Running;
 use crate::sched::run::g::{G, Switch};
 use crate::sched::run::lock::Lock;
 use crate::sched::run::park::Waiter;
+use crate::sched::run::task;
 use crate::sched::sysmon::helper;
 use std::cell::Cell;
 use std::ptr::{NonNull, null};
@@ -315,6 +316,9 @@ pub fn futex_wake(place: Place, address: usize, n: u32, bits: u32, kernel: impl 
 fn wake_parked(place: Place, bucket: &'static Bucket, address: usize, n: u32, bits: u32) -> u32 {
     let caller = match place {
         Place::Thread => {
+            if ask_own_helper(bucket) {
+                return 0;
+            }
             return bucket.take(n, |node| node.address == address && node.bits & bits != 0).wake(None);
         }
         Place::Goroutine(caller) if !caller.is_on_signal_stack() => caller,
@@ -343,6 +347,20 @@ fn wake_parked(place: Place, bucket: &'static Bucket, address: usize, n: u32, bi
         goroutine_yields();
     }
     woken
+}
+
+/// Leaves the waiters of a bucket to the helper, on a thread of a runtime that is between two goroutines: a signal
+/// handler may have interrupted it with a lock in hand. Returns `false` on other threads, and when the helper may have
+/// ended.
+fn ask_own_helper(bucket: &Bucket) -> bool {
+    task::with_runtime_of_thread(|shared| {
+        bucket.marked.store(true, Relaxed);
+        shared.helper.ask(helper::FUTEXES);
+        // ORDERING: SeqCst: the helper of a runtime that stops looks for marks a last time after it saw that.
+        fence(SeqCst);
+        !shared.is_stopping()
+    })
+    .unwrap_or(false)
 }
 
 /// Lets the other goroutines of this P go first.
@@ -384,5 +402,42 @@ impl Drop for InKernel {
         let bucket = bucket_of(self.address);
         bucket.in_kernel.fetch_sub(1, Relaxed);
         bucket.pinned.fetch_sub(u32::from(self.pinned), Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::sched::interpose::place;
+    use crate::sched::run::current;
+
+    /// A handler wakes on a worker's thread, which it interrupted with the bucket's lock in its hands.
+    #[test]
+    fn a_wake_up_on_a_runtimes_thread_takes_no_lock() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        let runtime = crate::Runtime::builder().procs(1).build().expect("a runtime");
+        if !current::own_tls() {
+            return;
+        }
+        let waiter = runtime.spawn(|| {
+            let Place::Goroutine(caller) = place() else { unreachable!("a goroutine") };
+            // SAFETY: a word that is always there.
+            unsafe { futex_wait(caller, &WORD, 0, u32::MAX, u64::MAX) }
+        });
+        let bucket = bucket_of((&raw const WORD).addr());
+        while bucket.parked.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let shared = runtime.shared().clone();
+        let worker = std::thread::spawn(move || {
+            task::adopt_thread(&shared);
+            let held = bucket.list.lock();
+            let woken = futex_wake(Place::Thread, (&raw const WORD).addr(), 1, u32::MAX, |_| 0);
+            drop(held);
+            task::leave_thread(&shared);
+            woken
+        });
+        assert_eq!(worker.join().expect("no panic"), 0, "it is not known");
+        assert_eq!(waiter.join().expect("no panic"), FutexWait::Woken);
     }
 }

@@ -69,6 +69,14 @@ fn runtime_of_thread() -> Option<Arc<Shared>> {
     RUNTIME.try_with(|shared| unsafe { shared.get().as_ref() }.map(Shared::to_arc)).unwrap_or(None)
 }
 
+/// Calls `f` with the runtime that the calling thread belongs to, when no goroutine runs on it. Safe in a signal
+/// handler if `f` is.
+#[inline(never)]
+pub(crate) fn with_runtime_of_thread<T>(f: impl FnOnce(&Shared) -> T) -> Option<T> {
+    // SAFETY: set by a thread that holds a count until it ends.
+    RUNTIME.try_with(|shared| unsafe { shared.get().as_ref() }.map(f)).unwrap_or(None)
+}
+
 /// Wakes a task, from anywhere: inside the runtime, on an M's own stack, on any thread.
 pub(crate) fn wake(waker: Waker) {
     if parker::is_own(&waker) {

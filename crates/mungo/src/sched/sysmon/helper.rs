@@ -28,7 +28,8 @@ use crate::sys::{clock, futex};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
 };
 
 /// Asks for what is done about once a second.
@@ -102,6 +103,9 @@ pub(crate) fn main(shared: &Arc<Shared>, quota: Option<QuotaWatch>) {
             interpose::futex::serve_marked();
         }
         if shared.is_stopping() {
+            // ORDERING: SeqCst: with `futex::ask_own_helper`, which marks and then looks whether the runtime stops.
+            fence(SeqCst);
+            interpose::futex::serve_marked();
             return;
         }
         let now = clock::now_ns();
