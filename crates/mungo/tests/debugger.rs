@@ -11,20 +11,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Where gdb looks for the C library. WHY NOT its default: the path of a library that the runtime has in memory names a
-/// descriptor of "self", which gdb takes for its own; where that is a pipe it would wait for ever.
-const LIBRARIES: [&str; 2] =
-    ["set sysroot /nonexistent", "set solib-search-path /lib/x86_64-linux-gnu:/lib64:/usr/lib64"];
-
 /// Runs gdb on this program, as a process or by its core file, and returns what it printed.
 fn gdb(target: &Path, commands: &[&str]) -> Option<String> {
     let script = concat!("source ", env!("CARGO_MANIFEST_DIR"), "/gdb/mungo.py");
     let mut gdb = Command::new("timeout");
     gdb.args(["--signal=KILL", &PATIENCE.as_secs().to_string(), "gdb", "-nx", "-batch"]);
     gdb.env_remove("DEBUGINFOD_URLS").stdin(Stdio::null());
-    for command in LIBRARIES {
-        gdb.args(["-iex", command]);
-    }
     for command in [&["set pagination off", script], commands].concat() {
         gdb.args(["-ex", command]);
     }

@@ -420,7 +420,7 @@ fn in_a_c_handler_on_its_stack() {
         libc::dlsym(library, c"handler".as_ptr()) as usize
     };
     let what = "it is interrupted in the handler";
-    with_handler_at(handler, libc::SA_NODEFER, what, |c| c.signal_mask);
+    with_handler_at(handler, libc::SA_NODEFER, what, |c| c.in_handler);
 }
 
 /// On aarch64 the handler signs the address to which it returns, where the processor can do that.

@@ -51,6 +51,8 @@ fn in_memory(content: &[u8]) -> Option<OwnedFd> {
     const NAME: &std::ffi::CStr = c"mungo-static-tls";
     /// `MFD_NOEXEC_SEAL` of <linux/memfd.h>, since Linux 6.3; systems may insist on it.
     const NOEXEC: u32 = 8;
+    /// The least number of its descriptor; 1024 descriptors are what processes may usually have.
+    const UNUSUAL: c_int = 1000;
     let open = |flags| {
         // SAFETY: a C string; the descriptor is ours.
         let fd: c_int = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | flags) };
@@ -58,6 +60,14 @@ fn in_memory(content: &[u8]) -> Option<OwnedFd> {
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
     };
     let file = open(NOEXEC).or_else(|| open(0))?;
+    // Debuggers open the path of each library, which names a descriptor: of theirs, since it says "self". A pipe there
+    // would make them wait for ever, so the number is one that hardly any process has.
+    // SAFETY: no memory involved; the descriptor is ours.
+    let file = match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, UNUSUAL) } {
+        ..0 => file, // fewer are allowed
+        // SAFETY: as above.
+        fd => unsafe { OwnedFd::from_raw_fd(fd) },
+    };
     // SAFETY: bytes of ours.
     let written = unsafe { libc::write(file.as_raw_fd(), content.as_ptr().cast::<c_void>(), content.len()) };
     (written == content.len() as isize).then_some(file)
