@@ -181,8 +181,8 @@ pub(crate) fn push(p: &P, shared: &Shared, g: GPtr, next: bool) {
     }
 }
 
-/// Queues a goroutine that ran on `p`, which the caller owns: it yielded, or was preempted. Also if a policy that was to
-/// have it is gone.
+/// Queues a goroutine that ran on `p`, which the caller owns: it yielded, or was preempted. Also if the policy that was
+/// to have it is gone.
 #[inline(always)]
 pub(crate) fn push_ran(p: &P, shared: &Shared, g: GPtr, yielded: bool) {
     if !yielded {
@@ -280,8 +280,8 @@ pub(crate) fn next(m: &'static M, p: &'static P) -> Look {
     Look::Nothing
 }
 
-/// Takes a goroutine of any kind at the last look before `p` becomes idle, under the scheduler's lock: fresh, computing,
-/// or held back because of the cap.
+/// Takes a goroutine of any kind at the last look before `p` becomes idle, under the scheduler's lock: fresh,
+/// computing, or held back because of the cap.
 pub(crate) fn next_locked(shared: &Shared, synced: &mut Synced, p: &P) -> Option<Found> {
     let g = shared.take_any_locked(synced, p)?;
     Some((g, false))
