@@ -39,6 +39,32 @@ const MOVERS: [&str; 5] = [
 const NUMBERS: &str = "crates/mungo/src/policies/order.rs";
 const LIST_OF_NUMBERS: &str = "docs/numbers.md";
 
+/// The scheduler's code, where a time that is a constant decides scheduling, and the folders where any number does.
+const SCHEDULER: &str = "crates/mungo/src/sched/";
+const DECIDING: [&str; 2] = ["crates/mungo/src/sched/pick/", "crates/mungo/src/sched/threads/"];
+
+/// Constants there that are not in the file with the numbers: units, sizes of memory, settings of a runtime, reports,
+/// and those of the cap and the monitor (a guess each, beside the mechanism that nothing else uses).
+const NUMBERS_ELSEWHERE: [&str; 17] = [
+    "LONG_NS",
+    "PATIENCE_NS",
+    "SOON_NS",
+    "SECOND_NS",
+    "STACK",
+    "LISTED",
+    "CHUNK",
+    "DEFAULT_POLICY_WATCHDOG",
+    "DEFAULT_DEADLOCK_WARNING",
+    "REFUSAL_PAUSE",
+    "TWO_STEPS_NS",
+    "TRUST_NS",
+    "PERIOD_NS",
+    "STALL_NS",
+    "STALL_DOUBLES",
+    "YOUNGEST_OF",
+    "SLICE_NS",
+];
+
 /// The table of faults, which names a test for each row, and where these tests are.
 const FAULTS: &str = "docs/faults.md";
 const TESTS: &str = "crates/mungo/tests/";
@@ -212,6 +238,11 @@ fn check_file(path: &str, text: &str, findings: &mut Vec<String>) {
         if is_runtime && !may_push && PUSHES.iter().any(|word| code.contains(word)) {
             find("a goroutine is queued elsewhere than by `pick::enqueue`");
         }
+        if let Some(name) = deciding_number(path, code)
+            && !NUMBERS_ELSEWHERE.contains(&name)
+        {
+            find(&format!("`{name}` decides scheduling elsewhere than in {NUMBERS}"));
+        }
         in_import |= starts_import(code);
         if is_runtime && !in_import && is_strong(code) && !is_explained(&lines[..=index]) {
             find("a strong ordering without an `ORDERING:` note on it or just above");
@@ -251,6 +282,20 @@ fn has_path(line: &str, folder: &str) -> bool {
 /// The line without its comment. Good enough for rules that look for a call.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or_default()
+}
+
+/// Returns the constant of this line if it is one that decides scheduling: a time, or in some folders any number.
+fn deciding_number<'a>(path: &str, code: &'a str) -> Option<&'a str> {
+    let (_, rest) = code.split_once("const ").filter(|(before, _)| {
+        path.starts_with(SCHEDULER) && (before.trim().is_empty() || before.trim_start().starts_with("pub"))
+    })?;
+    let (name, value) = rest.split_once(':')?;
+    let (kind, value) = value.split_once(" = ")?;
+    let is_time = kind.trim() == "Duration" || name.ends_with("_NS");
+    let decides = is_time || DECIDING.iter().any(|folder| path.starts_with(folder));
+    let is_number =
+        value.starts_with("Duration::") || value.starts_with(|c: char| c.is_ascii_digit() && c != '0');
+    (decides && is_number).then_some(name)
 }
 
 /// An import starts here. It may name what it does not use yet, and go on until a `;`.
@@ -669,6 +714,20 @@ mod rules {
         assert_eq!(check("`a`: `works`, `work`"), ["docs/faults.md:3: `a` has no test `work`"]);
         assert_eq!(check("`b`: `works`"), ["docs/faults.md:3: there is no `crates/mungo/tests/b.rs`"]);
         assert_eq!(check("none"), ["docs/faults.md:3: no test in `none`"]);
+    }
+
+    #[test]
+    fn numbers_stand_in_one_file() {
+        let (pick, run) = (format!("{}a.rs", super::DECIDING[0]), format!("{}run/a.rs", super::SCHEDULER));
+        for (path, line) in
+            [(&pick, "const MANY: usize = 4;"), (&run, "    pub(crate) const WAIT_NS: u64 = 1_000;")]
+        {
+            assert_finds(path, line, 1, "decides scheduling elsewhere");
+            assert_clean(SRC, line);
+        }
+        assert_clean(&run, "const MANY: usize = 4;");
+        assert_clean(&pick, "const STACK: usize = 4;");
+        assert_clean(&pick, "const fn new() -> X {");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl DefaultPolicy {
     }
 
     pub(crate) fn with_options(options: &mut Options) -> Result<Policy, String> {
-        let every = options.number("every", 61, 1..=1_000_000)? as u32;
+        let every = options.number("every", u64::from(super::GLOBAL_EVERY), 1..=1_000_000)? as u32;
         let measured = options.number("measured", 0, 0..=1)? == 1;
         if every != super::GLOBAL_EVERY && !measured {
             return Err("'every' has no effect on what is built in: add 'measured=1'".to_owned());

@@ -46,12 +46,9 @@ pub(crate) use rank::Rank;
 pub(crate) use registry::from_environment;
 pub(crate) use task::Node;
 
-use crate::policies::order::{FRESH_NS, GLOBAL_EVERY};
+use crate::policies::order::{FRESH_NS, GLOBAL_EVERY, STEAL_ROUNDS};
 use crate::reason::WaitReason;
 use std::time::Duration;
-
-/// Number of rounds over all Ps before a thief gives up.
-const STEAL_ROUNDS: usize = 4;
 
 /// A task to run.
 ///

@@ -10,6 +10,10 @@ use std::time::Duration;
 
 /// The time that a goroutine may compute while others wait, unless the builder says otherwise. Go's number.
 pub(crate) const TIME_SLICE: Duration = Duration::from_millis(10);
+/// The shortest and the longest slice that a builder or a policy may ask for. TUNED: guess; an interruption costs some
+/// 10 µs, so at most a tenth is lost.
+pub(crate) const SHORTEST_SLICE: Duration = Duration::from_micros(100);
+pub(crate) const LONGEST_SLICE: Duration = Duration::from_secs(3600);
 
 // ---- fresh and computing goroutines (`classes.rs`) ----
 
@@ -42,7 +46,12 @@ pub(crate) const JOINER_WAITS: usize = 32;
 /// Other Ps that an M looks at before it looks at the network, or lets a computing goroutine go on. TUNED: guess.
 pub(crate) const PS_PER_LOOK: usize = 4;
 
-// ---- thieves (`thief.rs`) ----
+/// Goroutines in a ring from which on due timers come in one at a tick: half of the ring. TUNED: guess.
+pub(crate) const TIMERS_CROWD: usize = 128;
+/// Events that one call takes from the kernel; a look makes two calls at the most. Go's number.
+pub(crate) const POLL_BATCH: usize = 128;
+
+// ---- thieves (`thief.rs`, `policies/mod.rs`) ----
 
 /// Time in ns of a thief's first nap; each is twice as long as the one before, up to the longest.
 /// TUNED: a pair on a channel switches every 0.1 to 3 µs. `pingpong_unbuf procs=2` took 316 ns, then 165; on one P 156.
@@ -60,6 +69,21 @@ pub(crate) const EMPTY_NAPS: u32 = 4;
 /// Time in ns without a switch after which a P with goroutines in its ring most likely has a thread without a CPU.
 /// TUNED: 50 to 400 µs are alike in `echo`; without a time, a P in the middle of a system call is taken for one.
 pub(crate) const STALLED_NS: u64 = 100_000;
+/// Rounds over all Ps before a thief of a policy gives up. Go's number.
+pub(crate) const STEAL_ROUNDS: usize = 4;
+
+// ---- threads (`sched/threads/`) ----
+
+/// Time in ns that an idle M waits for work before it ends, if there are more than [`KEEP_IDLE`]. TUNED: guess.
+pub(crate) const IDLE_LIFE_NS: u64 = 5_000_000_000;
+pub(crate) const KEEP_IDLE: usize = 4;
+/// The most idle Ms of which the one nearest to the caller's CPU is chosen. TUNED: guess.
+pub(crate) const NEAR: usize = 8;
+/// Time in ns after a refusal during which the system is not asked for a thread again. TUNED: guess.
+pub(crate) const RETRY_NS: u64 = 10_000_000;
+/// Time in ns without CPU time after which a thread has passed a barrier in the kernel. TUNED: guess; it is long beside
+/// the time that a store takes to be seen.
+pub(crate) const STILL_NS: u64 = 20_000;
 
 // ---- timers (`threads/sleep.rs`) ----
 

@@ -4,7 +4,7 @@ use crate::cpus::{Decision, QuotaWatch};
 use crate::debug_env::AsyncPreempt;
 use crate::environment;
 use crate::policies::Policy;
-use crate::policies::order::{TIME_SLICE, TIMER_SLACK};
+use crate::policies::order::{LONGEST_SLICE, SHORTEST_SLICE, TIME_SLICE, TIMER_SLACK};
 use crate::stack::slab::Class;
 use std::io;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Settings {
             ));
         }
         let slice = setting(self.time_slice, "MUNGO_TIME_SLICE")?.unwrap_or(TIME_SLICE);
-        if slice < Duration::from_micros(100) || slice > Duration::from_secs(3600) {
+        if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) {
             return invalid(format!("time_slice is {slice:?}: it must be from 100 µs to an hour"));
         }
         let slack = setting(self.timer_slack, "MUNGO_TIMER_SLACK")?.unwrap_or(TIMER_SLACK);

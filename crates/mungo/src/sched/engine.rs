@@ -11,6 +11,7 @@ pub(crate) mod watchdog;
 
 use self::hooks::g_of;
 use self::watchdog::patience;
+use crate::policies::order::{LONGEST_SLICE, SHORTEST_SLICE};
 use crate::policies::proc::Machine;
 use crate::policies::queue::{FIRST_LOCAL, GLOBAL, Lane};
 use crate::policies::stats::{Counters, ProcCounters};
@@ -324,8 +325,6 @@ impl Engine {
     }
 }
 
-const SHORTEST_SLICE: Duration = Duration::from_micros(100);
-const LONGEST_SLICE: Duration = Duration::from_secs(3600);
 /// Most refusals in a row that are usual. TUNED: guess; a task that is on its way arrives within some of them.
 const PATIENT_REFUSALS: u32 = 100;
 const REFUSAL_PAUSE: Duration = Duration::from_micros(100);

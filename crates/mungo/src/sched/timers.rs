@@ -13,8 +13,8 @@ pub(crate) mod alarm;
 pub(crate) mod heap;
 pub(crate) mod sleep;
 
+use crate::policies::order::TIMERS_CROWD;
 use crate::protocols::claim::{Claim, TIMED_OUT};
-use crate::protocols::runq;
 use crate::protocols::wake::Wake;
 use crate::sched::pick::{From, Why, enqueue};
 use crate::sched::run::current::Running;
@@ -81,9 +81,6 @@ pub(crate) fn announce(shared: &Shared, first: bool, when_ns: u64) {
     }
 }
 
-/// Number of goroutines in line from which the ring is crowded: then timers come in one by one.
-const CROWDED: usize = runq::CAPACITY / 2;
-
 /// Returns whether it is the turn of the timers of `p`; for its owner.
 ///
 /// In a crowd that is so once a tick: a goroutine whose timer was due goes next in line without a tick, then comes
@@ -99,14 +96,14 @@ pub(crate) fn is_turn(p: &P) -> bool {
 
 #[inline]
 fn is_crowded(p: &P) -> bool {
-    p.runq.len() >= CROWDED
+    p.runq.len() >= TIMERS_CROWD
 }
 
 /// Runs what is due on `heap`, as far as the ring has room; by an M that owns `p`. The first goroutine goes next in
 /// line: it has waited for its time, the others in the queue only for the P. The rest go to the back.
 pub(crate) fn run_due(p: &P, shared: &Shared, heap: &TimerHeap) {
-    let mut due = [Due::Nothing; CROWDED];
-    let room = CROWDED.saturating_sub(p.runq.len()).max(1);
+    let mut due = [Due::Nothing; TIMERS_CROWD];
+    let room = TIMERS_CROWD.saturating_sub(p.runq.len()).max(1);
     let (now_ns, first_ns) = (clock::now_ns(), heap.next_ns());
     let n = heap.take_due(now_ns, &mut due[..room]);
     traced::timers_run(p, shared, n, now_ns.saturating_sub(first_ns));

@@ -2,6 +2,7 @@
 //! edge-triggered, and an eventfd that ends a wait.
 
 use super::thread;
+use crate::policies::order::POLL_BATCH;
 use crate::sched::netpoll::readiness::{Registered, Seen, Waited};
 use crate::sched::netpoll::record::{Direction, Record};
 use crate::sched::pick::global::GList;
@@ -249,8 +250,6 @@ pub(crate) fn interrupt() {
 
 // ---- the kernel's side ----
 
-/// Number of events that are taken at a time.
-pub(crate) const BATCH: usize = 128;
 /// The token of the eventfd; no record lies at address zero.
 const INTERRUPT: u64 = 0;
 /// Length in ns above which a wait ends in two steps: see [`Epoll::wait`].
@@ -270,13 +269,13 @@ pub(crate) struct Epoll {
 
 /// Room for the events of one call.
 pub(crate) struct Events {
-    events: [libc::epoll_event; BATCH],
+    events: [libc::epoll_event; POLL_BATCH],
     len: usize,
 }
 
 impl Events {
     pub(crate) fn new() -> Events {
-        Events { events: [libc::epoll_event { events: 0, u64: 0 }; BATCH], len: 0 }
+        Events { events: [libc::epoll_event { events: 0, u64: 0 }; POLL_BATCH], len: 0 }
     }
 
     /// Iterates over the token and the flags of each.
@@ -286,7 +285,7 @@ impl Events {
 
     /// Returns whether there may be more.
     pub(crate) fn is_full(&self) -> bool {
-        self.len == BATCH
+        self.len == POLL_BATCH
     }
 }
 
@@ -353,8 +352,9 @@ impl Epoll {
 
     /// Takes what is there, without blocking.
     pub(crate) fn look(&self, into: &mut Events) {
-        // SAFETY: there is room for `BATCH` events.
-        let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), into.events.as_mut_ptr(), BATCH as i32, 0) };
+        // SAFETY: there is room for `POLL_BATCH` events.
+        let n =
+            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), into.events.as_mut_ptr(), POLL_BATCH as i32, 0) };
         into.len = n.max(0) as usize;
     }
 
@@ -369,9 +369,9 @@ impl Epoll {
         }
     }
 
-    fn wait_for(&self, timeout_ns: Option<u64>, events: &mut [libc::epoll_event; BATCH]) -> i32 {
+    fn wait_for(&self, timeout_ns: Option<u64>, events: &mut [libc::epoll_event; POLL_BATCH]) -> i32 {
         static COARSE: AtomicBool = AtomicBool::new(false);
-        let (epoll, room) = (self.epoll.as_raw_fd(), BATCH as i32);
+        let (epoll, room) = (self.epoll.as_raw_fd(), POLL_BATCH as i32);
         if !COARSE.load(Relaxed) {
             let ts = timeout_ns.map(|ns| libc::timespec {
                 tv_sec: (ns / 1_000_000_000) as _, // musl calls its type deprecated
@@ -379,7 +379,7 @@ impl Epoll {
             });
             let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             let mask = std::ptr::null::<libc::sigset_t>();
-            // SAFETY: there is room for `BATCH` events, and the time outlives the call.
+            // SAFETY: there is room for `POLL_BATCH` events, and the time outlives the call.
             let n = unsafe {
                 libc::syscall(libc::SYS_epoll_pwait2, epoll, events.as_mut_ptr(), room, ts, mask, 0usize)
             };

@@ -20,6 +20,7 @@
 //! one; if it computes instead, the monitor sees its CPU clock move and sends the preemption signal.
 
 use super::bound;
+use crate::policies::order::STILL_NS;
 use crate::sched::run::current::{self, Running};
 use crate::sched::run::g::{G, Switch};
 use crate::sched::run::m::{CONTESTED, M};
@@ -89,10 +90,9 @@ fn membarrier(command: libc::c_int) -> bool {
 /// kernel or a filter of system calls does not allow that. The while is long beside the time that a store takes to be
 /// seen.
 fn stands_still(m: &M) -> bool {
-    const LONG_NS: u64 = 20_000;
     // ORDERING: SeqCst: the contest comes before the first look at the clock.
     fence(SeqCst);
-    let (cpu_ns, end_ns) = (clock::cpu_ns_of(m.tid.load(Relaxed)), clock::now_ns() + LONG_NS);
+    let (cpu_ns, end_ns) = (clock::cpu_ns_of(m.tid.load(Relaxed)), clock::now_ns() + STILL_NS);
     while clock::now_ns() < end_ns {
         std::hint::spin_loop();
     }

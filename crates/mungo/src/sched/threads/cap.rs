@@ -19,7 +19,7 @@
 //! have not begun are out of it, and an M watches the timers and the descriptors.
 //!
 //! If the kernel refuses threads, the same holds for those that there are, and it is asked again every
-//! [`RETRY_NS`](super::starter::RETRY_NS). With a policy in force, which has queues of its own, all goroutines count as
+//! `RETRY_NS` (`policies/order.rs`). With a policy in force, which has queues of its own, all goroutines count as
 //! begun.
 
 use crate::sched::netpoll;

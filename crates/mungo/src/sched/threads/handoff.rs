@@ -1,5 +1,6 @@
 //! Moves Ps between Ms: picks the M that is woken for work, and the M that gets a P without use.
 
+use crate::policies::order::NEAR;
 use crate::protocols::ticket::Dequeued;
 use crate::sched::run::g::{G, GPtr};
 use crate::sched::run::lock::Guard;
@@ -19,9 +20,6 @@ enum Role {
     /// It goes on in the place of an M that sleeps, or is about to.
     Successor,
 }
-
-/// The most idle Ms that are looked at.
-const NEAR: usize = 8;
 
 impl Synced {
     /// Takes a goroutine that is bound to its thread out of the global queues, and returns the M where it sits. The

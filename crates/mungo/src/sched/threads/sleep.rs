@@ -1,6 +1,6 @@
 //! An M that has nothing to run: it looks for a goroutine, gives its P up and sleeps, until it is given one.
 
-use crate::policies::order::{FEW, WARY_NS};
+use crate::policies::order::{FEW, IDLE_LIFE_NS, KEEP_IDLE, WARY_NS};
 use crate::sched::engine::hooks;
 use crate::sched::netpoll::{self, Watching};
 use crate::sched::pick::global::GList;
@@ -352,10 +352,6 @@ pub(crate) fn accept(m: &M) -> bool {
         None => false,
     }
 }
-
-/// Time in ns that an idle M waits for work before it ends, if there are more than [`KEEP_IDLE`].
-const IDLE_LIFE_NS: u64 = 5_000_000_000;
-const KEEP_IDLE: usize = 4;
 
 #[cfg(test)]
 mod tests {

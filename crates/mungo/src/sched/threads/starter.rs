@@ -8,6 +8,7 @@
 //! the same thing in programs that replace `malloc`. Then the lock that it waits for may be held by an interrupted
 //! goroutine, and the monitor lets those go on (`Watch::look`).
 
+use crate::policies::order::RETRY_NS;
 use crate::sched::engine::hooks;
 use crate::sched::run::m::M;
 use crate::sched::run::p::P;
@@ -37,8 +38,6 @@ const STACK: usize = 256 << 10;
 pub(crate) fn stack_size() -> usize {
     STACK + tls::static_size()
 }
-/// Time in ns after a refusal during which the system is not asked for a thread again.
-pub(crate) const RETRY_NS: u64 = 10_000_000;
 
 /// The part of the starter that other threads use.
 pub(crate) struct Starter {
