@@ -1,4 +1,4 @@
-# To be sourced by scripts that need unstable options of the compiler, or a nightly one, which not everybody has.
+# To be sourced by scripts that need unstable options of the compiler, or a nightly one, which not every machine has.
 
 # skip_without_nightly NAME COMPONENT...
 #

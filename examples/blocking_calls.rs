@@ -1,4 +1,4 @@
-//! Blocking calls, announced or not, block their own thread and nobody else.
+//! Blocking calls, announced or not, block their own thread and no other goroutine.
 
 use std::time::{Duration, Instant};
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The guests, and how to reach each.
 type Room = Arc<Mutex<HashMap<SocketAddr, Sender<Arc<str>>>>>;
 
-/// Passes a line on to all guests. One that does not read, so that its queue is full, misses it: nobody waits for it.
+/// Passes a line on to all guests. One that does not read, so that its queue is full, misses it: none waits for it.
 fn say(room: &Room, line: &str) {
     let line: Arc<str> = format!("{line}\n").into();
     room.lock().values().for_each(|guest| _ = guest.try_send(line.clone()));

@@ -15,7 +15,7 @@ impl Scheduler for ShortestFirst {
     }
 
     /// One queue for all Ps, in the order of CPU time used. Who waits is favoured by a thousandth of its waiting, so
-    /// that nobody starves.
+    /// that none starves.
     fn queue_task(&self, task: Task, proc: &mut Proc<'_>, _next: bool, _local: bool) {
         let info = task.info();
         proc.global().push(task, info.cpu_ns + info.enqueued_ns / 1000);

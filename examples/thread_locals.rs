@@ -27,7 +27,7 @@ fn main() {
                         mungo::yield_now(); // with the borrow in hand
                     }
                 });
-                assert_eq!(LOG.with_borrow(Vec::len), 100, "nobody else wrote to it");
+                assert_eq!(LOG.with_borrow(Vec::len), 100, "no other goroutine wrote to it");
                 assert_eq!(*note, format!("{:?}", std::thread::current().id()));
                 seen.len()
             })

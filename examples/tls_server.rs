@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 fn answer(request: Request<Incoming>) -> io::Result<Response<String>> {
     mungo::sleep(std::time::Duration::from_millis(2)); // it may block
-    Ok(Response::new(format!("You asked for {}, and nobody else knows", request.uri().path())))
+    Ok(Response::new(format!("You asked for {}, and no third party knows", request.uri().path())))
 }
 
 #[mungo::main]

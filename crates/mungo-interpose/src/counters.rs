@@ -1,5 +1,5 @@
 //! How often each function was called by a goroutine, and what came of it.
-#![allow(dead_code)] // where there are no shims nobody counts
+#![allow(dead_code)] // where there are no shims nothing counts
 
 use mungo::interpose::{Linked, Totals};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

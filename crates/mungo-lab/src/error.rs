@@ -44,7 +44,7 @@ impl fmt::Display for Error {
             Error::Usage(what) | Error::Failed(what) => f.write_str(what),
             Error::Interrupted(what) => f.write_str(what),
             Error::Status(code) => write!(f, "the program ended with exit status {code}"),
-            Error::ReaderGone => f.write_str("nobody reads the output"),
+            Error::ReaderGone => f.write_str("no program reads the output"),
         }
     }
 }

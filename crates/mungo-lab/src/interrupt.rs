@@ -6,7 +6,7 @@ use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether somebody asked for the end. Clones look at the same flag.
+/// Whether the user asked for the end. Clones look at the same flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -34,7 +34,7 @@ impl Interrupt {
     }
 
     /// # Errors
-    /// [`Error::Interrupted`] once somebody asked for the end.
+    /// [`Error::Interrupted`] once the user asked for the end.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() { Err(Error::Interrupted("interrupted")) } else { Ok(()) }
     }

@@ -8,10 +8,10 @@ use mungo::{Runtime, policy};
 fn about(name: &str) -> &'static str {
     match name {
         "default" => "Go's: a queue a processor, stealing, the global queue each 61 ticks; best throughput",
-        "fifo" => "first come, first served on each processor; nobody overtakes",
+        "fifo" => "first come, first served on each processor; none overtakes",
         "lifo" => "last come, first served; warm caches, unfair",
         "work_stealing" => "prefers stealing to the global queue; for fork and join",
-        "priority" => "urgent goroutines displace others at once; ageing, so that nobody starves",
+        "priority" => "urgent goroutines displace others at once; ageing, so that none starves",
         "deadline" => "earliest deadline first; admits periodic work only as far as there is room",
         "fair" => "CPU time by weight, as Linux's EEVDF divides it",
         "numa" => "steals from near memory nodes first; the default where there is one node",

@@ -101,7 +101,7 @@ fn margin(values: &[f64], confidence: f64) -> Option<f64> {
     Some(t_quantile(confidence, n - 1) * (variance / n as f64).sqrt())
 }
 
-/// How sure a claim that somebody is the best must be. Higher than that of an interval: a report makes many claims.
+/// How sure a claim that one is the best must be. Higher than that of an interval: a report makes many claims.
 const CLAIM: f64 = 0.99;
 
 /// Which contestant is the best, if it beats each of the others by more than the noise: by more than either's interval,
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(best(&[steady.clone(), noisy], true), None);
         assert_eq!(best(&[steady.clone(), steady.clone()], true), None);
         assert_eq!(best(&[vec![1.0], vec![2.0]], true), None, "one round proves nothing");
-        assert_eq!(best(&[steady], true), None, "nobody to beat");
+        assert_eq!(best(&[steady], true), None, "none to beat");
         assert_eq!(best(&[], true), None);
     }
 

@@ -16,7 +16,7 @@ fn rounds(n: u64) {
     black_box(x);
 }
 
-/// How many rounds take a microsecond on this machine when nobody disturbs. Measured once, in a few milliseconds.
+/// How many rounds take a microsecond on this machine when nothing disturbs. Measured once, in a few milliseconds.
 pub(crate) fn rounds_per_us() -> u64 {
     static RATE: OnceLock<u64> = OnceLock::new();
     *RATE.get_or_init(|| {

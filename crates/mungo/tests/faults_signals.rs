@@ -288,7 +288,7 @@ fn deadlock_with_broken_stderr() {
 }
 
 #[test]
-fn a_deadlock_ends_the_process_though_nobody_reads_the_report() {
+fn a_deadlock_ends_the_process_though_the_report_has_no_reader() {
     assert_eq!(with_broken_pipes("deadlock_with_broken_stderr").code(), Some(2));
 }
 

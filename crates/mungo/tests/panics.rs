@@ -20,7 +20,7 @@ children!(
     hook_around_the_former_one
 );
 
-const NOBODY: &str = "panicked and nobody joins it";
+const UNJOINED: &str = "panicked and no handle joins it";
 
 fn detached() {
     let rt = runtime(1);
@@ -48,9 +48,9 @@ fn a_detached_panic_is_reported() {
         ended
             .assert_success()
             .assert_says(&format!("mungo: goroutine {id} 'lonely' (spawned at crates/mungo/tests/panics.rs:"))
-            .assert_says(&format!("{NOBODY}: the reason"));
+            .assert_says(&format!("{UNJOINED}: the reason"));
     }
-    child::run("detached").assert_says(&format!("{NOBODY}: Box<dyn Any>"));
+    child::run("detached").assert_says(&format!("{UNJOINED}: Box<dyn Any>"));
 }
 
 fn named() {
@@ -78,7 +78,7 @@ fn a_panic_names_its_goroutine() {
         .assert_says("thread 'parser' (")
         .assert_says(&format!("mungo: goroutine {id} 'parser' (spawned at crates/mungo/tests/panics.rs:"))
         .assert_says("thread '<unnamed>' (")
-        .assert_does_not_say(NOBODY);
+        .assert_does_not_say(UNJOINED);
     assert_eq!(ended.stderr.matches("mungo: goroutine ").count(), 2, "{ended:#?}");
 }
 
@@ -117,7 +117,7 @@ fn scoped() {
 #[test]
 fn a_joined_panic_is_the_joiners() {
     for name in ["joined", "scoped"] {
-        child::run(name).assert_success().assert_says("the reason").assert_does_not_say(NOBODY);
+        child::run(name).assert_success().assert_says("the reason").assert_does_not_say(UNJOINED);
     }
 }
 

@@ -90,14 +90,30 @@ const ORDERING_NOTE_LINES: usize = 6;
 /// Left-overs of unfinished work.
 const LEFT_OVERS: [&str; 3] = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("db", "g!(")];
 
-/// They panic if nobody reads, and wait for a lock that a goroutine may hold: the runtime has `say!` (`sys/say.rs`).
+/// They panic without a reader, and wait for a lock that a goroutine may hold: the runtime has `say!` (`sys/say.rs`).
 const PRINTS: [&str; 2] = [concat!("pri", "nt!("), concat!("print", "ln!(")];
 
 /// The file that prints to see whether that is captured, on the thread of a test.
 const PRINTER: &str = "crates/mungo/src/sys/capture.rs";
 
-/// Where somebody's machine keeps things: nobody else's does.
+/// Where one machine keeps things: others do not.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
+
+/// Words that hide their subject, or their measure: a sentence names a goroutine, a thread, a number.
+const VAGUE: [&str; 9] = [
+    concat!("some", "body"),
+    concat!("no", "body"),
+    concat!("any", "body"),
+    concat!("every", "body"),
+    concat!("who", "ever"),
+    concat!("so ", "long "),
+    concat!("so ", "many "),
+    concat!("so ", "much "),
+    concat!("so ", "often "),
+];
+
+/// The page for users, which is checked for words only.
+const PAGE: &str = "README.md";
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the repository")]
@@ -112,7 +128,7 @@ fn sources_are_tidy() {
         collect(&root.join(folder), &mut paths);
     }
     paths.sort();
-    paths.push(root.join(LAYERS));
+    paths.extend([LAYERS, PAGE].map(|name| root.join(name)));
     let files: Vec<(String, String)> = paths.iter().map(|path| read(&root, path)).collect();
 
     // A walk that finds nothing would pass all rules.
@@ -217,6 +233,11 @@ fn check_file(path: &str, text: &str, findings: &mut Vec<String>) {
         if let Some(found) = MACHINE_PATHS.iter().find(|folder| has_path(line, folder)) {
             find(&format!("a path of one machine: `{found}`"));
         }
+        if is_prose(path)
+            && let Some(word) = VAGUE.iter().find(|word| line.to_lowercase().contains(**word))
+        {
+            find(&format!("`{}` instead of a subject or a number", word.trim()));
+        }
         if !is_rust {
             continue;
         }
@@ -249,6 +270,11 @@ fn check_file(path: &str, text: &str, findings: &mut Vec<String>) {
         }
         in_import &= !code.contains(';');
     }
+}
+
+/// Returns whether strangers read this: sources of all crates, and documents.
+fn is_prose(path: &str) -> bool {
+    path.starts_with("docs/") || path.ends_with(".md") || path.starts_with("crates/") && path.contains("/src/")
 }
 
 /// The rules on a file's length and on its first line.
@@ -717,6 +743,16 @@ mod rules {
     }
 
     #[test]
+    fn sentences_have_subjects() {
+        for word in super::VAGUE {
+            assert_finds(SRC, &format!("// If {word} waits."), 1, "instead of a subject");
+            assert_finds("docs/a.md", &format!("If {word} waits."), 1, "instead of a subject");
+            assert_clean(TEST, &format!("// If {word} waits."));
+        }
+        assert_clean(SRC, "// If a goroutine waits, however long.");
+    }
+
+    #[test]
     fn numbers_stand_in_one_file() {
         let (pick, run) = (format!("{}a.rs", super::DECIDING[0]), format!("{}run/a.rs", super::SCHEDULER));
         for (path, line) in
@@ -834,7 +870,7 @@ mod rules {
         let import = "pub(crate) use std::sync::{\n    Arc,\n    atomic::Ordering::SeqCst,\n};\n";
         assert_clean(SRC, import);
         assert_finds(SRC, &format!("{import}a.load(SeqCst);"), 5, "ORDERING:");
-        assert_clean(SRC, "a.load(Acquire); // WHY NOT: SeqCst, or a fence(): nobody looks");
+        assert_clean(SRC, "a.load(Acquire); // WHY NOT: SeqCst, or a fence(): no thread looks");
         assert_clean(SRC, "pub(crate) fn heavy_fence() {");
         assert_finds(SRC, "heavy_fence();", 1, "ORDERING:");
     }

@@ -1,7 +1,7 @@
 //! `syscall`: futexes. std's locks, conditions, channels and `park` wait by it, and so do parking_lot and crossbeam.
 //!
 //! Private WAIT, WAIT_BITSET, WAKE and WAKE_BITSET are handled here, see `mungo::interpose`; all else is the kernel's:
-//! futexes that processes share, those with priority inheritance, REQUEUE, WAITV. Who requeues waits in the kernel too.
+//! futexes that processes share, those with priority inheritance, REQUEUE, WAITV. To requeue waits there too.
 
 use crate::counters;
 use crate::shims::raw::{c, call_any, sys};

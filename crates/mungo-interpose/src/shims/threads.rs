@@ -228,7 +228,7 @@ unsafe fn spawn(thread: *mut libc::pthread_t, kind: &Kind, start: Start, argumen
     let begin = Begin { start, argument, own, life: life.clone() };
     // SAFETY: by the caller. Before it begins: it may look there for itself.
     unsafe { thread.write(own) };
-    // Locked meanwhile: it, or whoever else reads its number, may join or detach it at once.
+    // Locked meanwhile: it, or another thread that reads its number, may join or detach it at once.
     let mut table = table(own);
     match mungo::Builder::new().stack_size(kind.stack_size).spawn(move || begin.run()) {
         Err(_) => return libc::EAGAIN,
@@ -281,7 +281,7 @@ pub(super) fn announced(call: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-/// Waits for the end of a goroutine that is nobody else's to join.
+/// Waits for the end of a goroutine that no other thread may join.
 ///
 /// # Safety
 /// `value` is null, or can be written to.
@@ -335,7 +335,7 @@ unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
     unsafe { next!(pthread_detach(thread: libc::pthread_t)) }
 }
 
-/// Sends the calling thread a signal, whoever runs on it.
+/// Sends the calling thread a signal, whichever goroutine runs on it.
 pub(super) fn raise(signal: c_int) -> c_int {
     // SAFETY: no memory involved.
     unsafe { -sys!(SYS_tgkill, libc::getpid(), libc::gettid(), signal) as c_int }

@@ -16,7 +16,7 @@ pub(crate) fn to_ns(time: libc::timespec) -> Option<u64> {
 }
 
 /// Returns until when, on the monotonic clock, a call may take that was given this time, from now or absolute.
-/// `u64::MAX`: for ever, or longer than anybody waits. `None`: the time is not a valid one.
+/// `u64::MAX`: for ever, or longer than any wait. `None`: the time is not a valid one.
 ///
 /// # Safety
 /// `time` is null, or can be read.

@@ -1,5 +1,5 @@
 //! Who takes part: a contestant is a program that prints one number for a case. Each measurement has a process of its
-//! own, so that nobody inherits another one's memory, threads or warm caches.
+//! own, so that none inherits another one's memory, threads or warm caches.
 
 use super::{Case, LONGEST_TIMER, Measure, NAP, TIMERS, goroutines, tasks, threads};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub(crate) struct Contestant {
 /// The names that `--against` knows.
 pub(crate) const NAMES: [&str; 6] = ["mungo", "threads", "tokio", "go", "node", "java"];
 
-/// Somebody who could not come, and why.
+/// A contestant that could not come, and why.
 #[derive(Debug)]
 pub(crate) struct Absent {
     pub(crate) name: &'static str,

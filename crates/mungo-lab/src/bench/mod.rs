@@ -42,7 +42,7 @@ fn lateness(mut sleep_until: impl FnMut(Instant)) -> f64 {
     late.p99_us()
 }
 
-/// How late somebody woke up, each time.
+/// How late a sleeper woke up, each time.
 struct Lateness {
     end: Instant,
     late_us: Vec<f64>,

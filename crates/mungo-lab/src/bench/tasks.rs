@@ -146,7 +146,7 @@ async fn timers() -> f64 {
     (start.elapsed().as_secs_f64() - LONGEST_TIMER.as_secs_f64()) * 1e3
 }
 
-/// Nobody but a plain thread can end those that compute: the workers are busy with them.
+/// Only a plain thread can end those that compute: the workers are busy with them.
 async fn wakeup() -> f64 {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();

@@ -124,7 +124,7 @@ fn parked(n: usize) -> Measure {
     for _ in 0..n {
         let (started, parked) = (started.clone(), parked.clone());
         let thread = thread::Builder::new().spawn(move || {
-            started.send(()).expect("somebody counts");
+            started.send(()).expect("the main thread counts");
             _ = parked.recv();
         });
         match thread {

@@ -189,7 +189,7 @@ fn measure(
     // Round 0 warms up caches and pools and is not counted.
     'rounds: for round in 0..=options.repeat {
         for turn in 0..policies.len() {
-            let who = (turn + round) % policies.len(); // nobody is always first
+            let who = (turn + round) % policies.len(); // none is always first
             bar.doing(format!("round {round}, {}", comparison.contenders[who].name));
             let length =
                 if round == 0 { options.duration.min(Duration::from_millis(200)) } else { options.duration };

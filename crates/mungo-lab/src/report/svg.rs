@@ -136,7 +136,7 @@ pub(super) fn curves(label: &str, series: &[(&str, Times)]) -> String {
     if right == 0.0 {
         return String::new();
     }
-    // 10 ns, 20 ns, 50 ns and so on, further than anybody waits.
+    // 10 ns, 20 ns, 50 ns and so on, further than any wait.
     let marks: Vec<f64> = (-2..11).flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e))).collect();
     let (least, most) = points().fold((f64::MAX, 0.0), |(l, m): (f64, f64), p| (l.min(p.1), m.max(p.1)));
     let first = marks.iter().rposition(|mark| *mark <= least).unwrap_or(0);

@@ -101,7 +101,7 @@ pub(super) fn remarks(c: &Comparison) -> Vec<String> {
 /// How to read the figures of a comparison.
 pub(super) fn note(c: &Comparison, star: &str) -> String {
     match (c.contenders.len(), c.rounds) {
-        (_, 1) => "one round: no intervals, and nobody is marked as the best".to_owned(),
+        (_, 1) => "one round: no intervals, and none is marked as the best".to_owned(),
         (1, _) => "mean ± 95 % confidence interval".to_owned(),
         _ => format!("mean ± 95 % confidence interval; {star} = better than all others by more than the noise"),
     }

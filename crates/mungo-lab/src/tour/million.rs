@@ -59,7 +59,7 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     };
     follow(stage, "spawning", wanted, || if spawner.is_finished() { wanted } else { begun.load(Relaxed) })?;
     let handles = spawner.join().map_err(|_| Error::Failed("the spawner panicked".to_owned()))?;
-    let handles = handles.map_err(|e| Error::Failed(format!("the system has no room for so many: {e}")))?;
+    let handles = handles.map_err(|e| Error::Failed(format!("the system has no room for that many: {e}")))?;
     let count = handles.len() as u64;
     follow(stage, "starting", count, || begun.load(Relaxed))?;
     let spawned = start.elapsed();

@@ -81,7 +81,7 @@ fn configuration(stage: &Stage<'_>) -> Result<()> {
     let title = format!("mungo {}: Go's scheduler as a Rust library", info.version);
     stage.out.line(stage.out.paint(Ink::Heading, title))?;
     let quota = info.cpu_quota.map_or("no CPU quota".to_owned(), |q| format!("a CPU quota of {q:.2}"));
-    let procs = format!("{} procs: so many goroutines run at the same time", info.procs);
+    let procs = format!("{} procs: at most that many goroutines run at a time", info.procs);
     stage.say(format!("{procs} ({} CPUs, {quota})", info.cpus))?;
     stage.say(match info.thread_locals {
         ThreadLocals::Own => "each goroutine has its own thread-locals, and takes them along".to_owned(),

@@ -49,6 +49,6 @@ pub(super) fn show(stage: &Stage<'_>) -> Result<()> {
     }
     let steals: u64 = deltas.map(|(a, b)| a.steals - b.steals).sum();
     stage.say(format!(
-        "all done after {elapsed:.0?}; {steals} raids, each of which took half of somebody's queue"
+        "all done after {elapsed:.0?}; {steals} raids, each of which took half of another P's queue"
     ))
 }

@@ -263,7 +263,7 @@ impl Model {
     /// How to speak of a goroutine: by its name if it has one.
     pub(crate) fn name(&self, g: u32) -> String {
         match self.goroutines.get(g as usize) {
-            None => "nobody".to_owned(),
+            None => "no goroutine".to_owned(),
             Some(g) if g.name.is_empty() => format!("goroutine {}{}", g.id, self.of_runtime(g.runtime)),
             Some(g) => format!("goroutine {} ({}){}", g.id, g.name, self.of_runtime(g.runtime)),
         }

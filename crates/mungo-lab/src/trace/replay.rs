@@ -40,7 +40,7 @@ pub(super) fn run(model: &Model, from: Duration, length: Option<Duration>, out: 
     out.line(out.paint(
         Ink::Faint,
         format!(
-            "{} a column; the goroutine that ran most of it; blank: nobody ran, {}: one without a letter",
+            "{} a column; the goroutine that ran most of it; blank: none ran, {}: one without a letter",
             time((to - from) / width as u64),
             Cell::Other.sign()
         ),
@@ -67,7 +67,7 @@ pub(crate) fn paint(cells: &[Cell], out: &Out) -> String {
 /// What a processor did in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
-    Nobody,
+    Idle,
     /// The one with this letter.
     Goroutine(usize),
     /// One that has no letter.
@@ -77,7 +77,7 @@ pub(crate) enum Cell {
 impl Cell {
     fn sign(self) -> char {
         match self {
-            Cell::Nobody => ' ',
+            Cell::Idle => ' ',
             Cell::Goroutine(number) => letter(number),
             Cell::Other => '*',
         }
@@ -125,7 +125,7 @@ impl Picture {
         order.sort_by_key(|&p| (model.procs[p].runtime, model.procs[p].p));
         let row = |p: usize| {
             let spans = model.procs[p].spans.iter().map(|&s| &model.spans[s as usize]);
-            let mut ran = vec![(0, Cell::Nobody); columns];
+            let mut ran = vec![(0, Cell::Idle); columns];
             for span in spans.filter(|s| s.end > from && s.start < to) {
                 let cell = match number[span.g as usize] {
                     NONE => Cell::Other,

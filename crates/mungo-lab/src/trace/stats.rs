@@ -146,7 +146,7 @@ fn places(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
     ];
     section(out, "Goroutines by the place that makes them", 1, &head, rows.collect())?;
     let rows = a.preemptions.iter().map(|row| {
-        let by = model.places.get(row.by as usize).map_or("nobody", String::as_str);
+        let by = model.places.get(row.by as usize).map_or("no goroutine", String::as_str);
         let victim = model.places[row.victim as usize].clone();
         vec![by.to_owned(), victim, grouped(row.count), time(row.ran_ns)]
     });

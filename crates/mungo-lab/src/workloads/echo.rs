@@ -78,7 +78,7 @@ impl Workload for Echo {
         let (clients, servers): (Vec<_>, Vec<_>) = connect(count).map_err(failed)?.into_iter().unzip();
         let times = mungo::scope(|s| {
             for server in servers {
-                // A server whose client ended early has nobody to tell.
+                // A server whose client ended early has no client to tell.
                 s.spawn(move || _ = serve(server));
             }
             gather((0..).zip(clients), |(which, client)| talk(which, client, setting))

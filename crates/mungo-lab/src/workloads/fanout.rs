@@ -37,7 +37,7 @@ impl Workload for FanOut {
             for (ns, sent) in to_do.clone() {
                 waits.record(sent.elapsed());
                 compute_ns(ns);
-                answers.send(()).expect("somebody gathers");
+                answers.send(()).expect("a goroutine gathers");
             }
             waits
         };

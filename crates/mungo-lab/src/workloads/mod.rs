@@ -73,7 +73,7 @@ impl Setting {
         Setting { seed, procs, length, start: Instant::now(), interrupt: interrupt.clone() }
     }
 
-    /// The time is over, or somebody asked for the end.
+    /// The time is over, or the user asked for the end.
     pub(crate) fn over(&self) -> bool {
         self.elapsed() >= self.length || self.interrupt.is_set()
     }
@@ -109,7 +109,7 @@ pub(crate) struct Outcome {
     /// From the start until the last operation was completed.
     pub(crate) elapsed: Duration,
     pub(crate) classes: Vec<Class>,
-    /// Jain's index over those who compete, if anybody does.
+    /// Jain's index over those that compete, if any do.
     pub(crate) fairness: Option<f64>,
 }
 

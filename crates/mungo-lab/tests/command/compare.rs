@@ -147,5 +147,5 @@ fn count_figures(repeat: &Value) -> usize {
 fn one_round_claims_nothing() {
     let arguments = ["compare", "-w", "skynet", "--duration", "20ms", "--repeat", "1"];
     let table = succeeds(&mut mungo(&arguments));
-    assert!(table.contains("nobody is marked") && !table.contains('★'), "{table}");
+    assert!(table.contains("none is marked") && !table.contains('★'), "{table}");
 }

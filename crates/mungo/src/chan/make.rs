@@ -118,7 +118,7 @@ pub fn tick(period: Duration) -> Receiver<Instant> {
     tick_with(period, MissedTicks::Delay)
 }
 
-/// As [`tick`], with another way to treat ticks that nobody took in time.
+/// As [`tick`], with another way to treat ticks that no receiver took in time.
 pub(crate) fn tick_with(period: Duration, missed: MissedTicks) -> Receiver<Instant> {
     match Timer::tick(period, missed) {
         Some(timer) => Receiver::from_timer(timer),

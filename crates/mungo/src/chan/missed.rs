@@ -1,8 +1,7 @@
-//! What becomes of ticks that nobody took in time.
+//! What becomes of ticks that no receiver took in time.
 
-/// Says what becomes of ticks that nobody took in time, because the work of the last one took longer than the period:
-/// tokio's `MissedTickBehavior`. See
-/// [`interval`](crate::time::interval).
+/// Says what becomes of ticks that no receiver took in time, because the work of the last one took longer than the
+/// period: tokio's `MissedTickBehavior`. See [`interval`](crate::time::interval).
 ///
 /// With a period of 10 ms, and a receiver that is away from 10 ms to 35 ms:
 ///

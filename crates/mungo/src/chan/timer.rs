@@ -51,7 +51,7 @@ pub(super) struct Timer {
     next_ns: AtomicU64,
     /// Time from one value to the next, in ns; `None`: there is one only.
     period_ns: Option<u64>,
-    /// Says what becomes of values that nobody took in time.
+    /// Says what becomes of values that no receiver took in time.
     missed: MissedTicks,
 }
 

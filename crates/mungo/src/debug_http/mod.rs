@@ -27,7 +27,7 @@
 //! assert!(answer.body.starts_with(b"{\"protocol\":1,"));
 //! ```
 //!
-//! The answers tell much about a program, and a trace costs some time: let nobody reach the address who should not. A
+//! The answers tell much about a program, and a trace costs some time: keep the address from strangers. A
 //! goroutine that waits for requests is one that the network may wake: "all goroutines are asleep" is not found then.
 
 #[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), path = "no_profiles.rs")]

@@ -275,7 +275,7 @@ impl Server {
         let mut connection = pin!(builder.serve_connection(stream, service));
         let mut stopped = pin!(stop.done().recv_async());
         let mut stopping = false;
-        // The client learns of an error by the end of its connection; nobody else needs to.
+        // The client learns of an error by the end of its connection; no other party needs to.
         _ = cut.block_on(poll_fn(|cx| {
             if !stopping && stopped.as_mut().poll(cx).is_ready() {
                 stopping = true;

@@ -138,7 +138,7 @@ mod tokio {
                 ) -> Poll<io::Result<()>> {
                     // SAFETY: nothing is written to it but by the kernel.
                     let n = ready!(self.inner.poll_recv(cx, unsafe { buf.unfilled_mut() }))?;
-                    // SAFETY: so much was written.
+                    // SAFETY: that many bytes were written.
                     unsafe { buf.assume_init(n) };
                     buf.advance(n);
                     Poll::Ready(Ok(()))
@@ -178,7 +178,7 @@ mod hyper {
                 ) -> Poll<io::Result<()>> {
                     // SAFETY: nothing is written to it but by the kernel.
                     let n = ready!(self.inner.poll_recv(cx, unsafe { buf.as_mut() }))?;
-                    // SAFETY: so much was written.
+                    // SAFETY: that many bytes were written.
                     unsafe { buf.advance(n) };
                     Poll::Ready(Ok(()))
                 }

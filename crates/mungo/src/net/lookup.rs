@@ -65,7 +65,7 @@ pub fn lookup_context(ctx: &Context, host: &str, port: u16) -> io::Result<Vec<So
             }),
             Err(why) => Err(why.into()),
         };
-        _ = tx.send(found); // perhaps nobody waits any more
+        _ = tx.send(found); // perhaps no caller waits any more
     });
     ctx.recv(&rx).unwrap_or_else(|e| match e {
         ContextRecvError::Done(why) => Err(why.into()),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn on_one_node_it_asks_everybody() {
+    fn on_one_node_it_asks_all() {
         let mut machine = Machine::new(4, 1);
         let proc = machine.proc(0);
         let asked: Vec<usize> = (0..).map_while(|i| Numa::new().victim(&proc, 7, i)).collect();

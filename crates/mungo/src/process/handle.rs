@@ -127,7 +127,7 @@ mod tests {
     fn without_a_pidfd_waits_see_the_end() {
         let handle = without_pidfd(Command::new("sh").args(["-c", "exit 3"]));
         assert_eq!(handle.wait().unwrap().code(), Some(3));
-        assert!(handle.signal(libc::SIGTERM).is_ok(), "nobody is there any more");
+        assert!(handle.signal(libc::SIGTERM).is_ok(), "no process is there any more");
     }
 
     #[test]

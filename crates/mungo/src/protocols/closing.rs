@@ -130,7 +130,7 @@ mod loom_models {
 
     /// The lock is needed: without it, a look after the count can miss the close, and the close the count.
     #[test]
-    #[should_panic(expected = "nobody stops the workers")]
+    #[should_panic(expected = "no thread stops the workers")]
     fn loom_the_end_is_missed_by_a_look_without_the_lock() {
         loom::model(|| {
             let model = Model::with(1);
@@ -142,7 +142,7 @@ mod loom_models {
                 })
             };
             let closer = model.close();
-            assert!(worker.join().unwrap() || closer, "nobody stops the workers");
+            assert!(worker.join().unwrap() || closer, "no thread stops the workers");
         });
     }
 

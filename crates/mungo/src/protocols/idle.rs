@@ -99,7 +99,7 @@ mod loom_models {
             counts.stop_spinning();
             let found = !queue.is_empty();
             let woken = submitter.join().unwrap();
-            assert!(found || woken, "work lies in a queue, an M sleeps, and nobody knows");
+            assert!(found || woken, "work lies in a queue, an M sleeps, and no M knows");
         });
     }
 

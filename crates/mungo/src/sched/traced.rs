@@ -255,7 +255,7 @@ fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
 #[inline(always)]
 pub(crate) fn woken_before(m: &M, p: &P, enqueue: impl FnOnce()) {
     match is_on() {
-        true => m.lane.as_nobody(p.id as u16, enqueue),
+        true => m.lane.without_waker(p.id as u16, enqueue),
         false => enqueue(),
     }
 }

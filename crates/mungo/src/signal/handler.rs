@@ -14,7 +14,7 @@ use std::sync::atomic::{
 
 /// The signals that came and were not passed on yet.
 static PENDING: AtomicU64 = AtomicU64::new(0);
-/// The signals that anybody listens for. Written under the lock of the listeners.
+/// The signals that have a listener. Written under the lock of the listeners.
 static WANTED: AtomicU64 = AtomicU64::new(0);
 /// The eventfd's number; -1: there is none yet.
 static BELL: AtomicI32 = AtomicI32::new(-1);
@@ -79,7 +79,7 @@ pub(super) fn stop_listening(signal: Signal) {
     }
 }
 
-/// Lets a signal that came, and that nobody listens for any more, have its former effect. A handler of others was
+/// Lets a signal that came, and that has no listener any more, have its former effect. A handler of others was
 /// called at once, so this is the default effect or none.
 pub(super) fn let_pass(signal: Signal) {
     let was_skipped =
@@ -128,7 +128,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
         // WHY NOT `write`: another library may stand in for it, with more than a handler may do.
         unsafe { libc::syscall(libc::SYS_write, BELL.load(Acquire), &raw const one, size_of::<u64>()) };
     }
-    // The dump of SIGQUIT is not written while anybody listens; everything else is called as before.
+    // The dump of SIGQUIT is not written while it has a listener; everything else is called as before.
     let called = match former {
         Some(action) if is_wanted && sigquit::is_own(action) => true,
         Some(action) => call_previous(action, signal, info, context),

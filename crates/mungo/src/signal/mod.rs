@@ -18,7 +18,7 @@
 //!
 //! # Rules
 //!
-//! 1. While anybody listens for a signal, its default effect (mostly the end of the process) is off. Each listener
+//! 1. While a listener for a signal exists, its default effect (mostly the end of the process) is off. Each listener
 //!    gets it.
 //! 2. A handler that the program or a library had installed before is called as well, as before. One that is
 //!    installed later replaces this one, unless it calls it in turn, as good ones do.
@@ -26,7 +26,7 @@
 //!    program whose [context](Context::with_signals) the first one cancelled, even if it hangs in its shutdown.
 //! 4. Signals that come faster than they are received count once, as always with signals; but none is missed
 //!    altogether while a listener's channel has room (for 64).
-//! 5. [`Signal::QUIT`] does not write its [dump](crate::debug) while anybody listens for it.
+//! 5. [`Signal::QUIT`] does not write its [dump](crate::debug) while a listener for it exists.
 //! 6. From the first listener on, the process does not look for deadlocks: a signal may come.
 
 // How it is built, its invariants and what was rejected: README.md in this folder.

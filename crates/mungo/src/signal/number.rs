@@ -43,7 +43,7 @@ signals! {
     TERMINATE = SIGTERM;
     /// The terminal has gone. By convention services read their configuration again.
     HANGUP = SIGHUP;
-    /// Ctrl-\ on a terminal: see [`debug`](crate::debug) for what it does while nobody listens.
+    /// Ctrl-\ on a terminal: see [`debug`](crate::debug) for what it does while no listener exists.
     QUIT = SIGQUIT;
     /// For the program to define.
     USER1 = SIGUSR1;

@@ -1,4 +1,4 @@
-//! So many per second.
+//! Limits a rate, in operations per second.
 
 use crate::context::{Context, ContextError};
 use crate::sched::run::lock::Lock;

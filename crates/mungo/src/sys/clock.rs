@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A deadline that never comes, of a wait that somebody may claim: such a wait has no timer.
+/// A deadline that never comes, of a wait that a waker may claim: such a wait has no timer.
 pub(crate) const UNTIL_CLAIMED: u64 = u64::MAX - 1;
 
 /// Returns the nanoseconds of `CLOCK_MONOTONIC`.

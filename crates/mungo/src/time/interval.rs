@@ -1,4 +1,4 @@
-//! Ticks, with a choice of what becomes of those that nobody took in time.
+//! Ticks, with a choice of what becomes of those that no receiver took in time.
 
 use crate::chan::missed::MissedTicks;
 use crate::chan::{Receiver, tick_with};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Returns a receiver with a tick after each `period`, the time for which it was due: for `select!` and loops. The
 /// first one comes after a period.
 ///
-/// It costs neither a goroutine nor a timer while nobody waits. [`Ticker`](super::Ticker) can be stopped and set anew.
+/// It costs neither a goroutine nor a timer while none waits. [`Ticker`](super::Ticker) can be stopped and set anew.
 ///
 /// ```
 /// use mungo::time::{MissedTicks, interval};

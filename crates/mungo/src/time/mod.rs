@@ -11,7 +11,7 @@
 //! let mut beats = 0;
 //! loop {
 //!     select! {
-//!         recv(rx) -> _ => unreachable!("nobody sends"),
+//!         recv(rx) -> _ => unreachable!("there is no sender"),
 //!         recv(beat.c()) -> _ => beats += 1,
 //!         recv(patience.c()) -> _ => break,
 //!     }

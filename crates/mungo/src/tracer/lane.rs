@@ -160,7 +160,7 @@ impl Lane {
     }
 
     /// Lets `f` put events down that the goroutine on its way to run did not cause.
-    pub(crate) fn as_nobody(&self, p: u16, f: impl FnOnce()) {
+    pub(crate) fn without_waker(&self, p: u16, f: impl FnOnce()) {
         let (g, session) = (self.running.swap_plain(0), self.session.load(Relaxed));
         self.put(Record::new(0, kind::RUNNING, 0, p, 0), || 0);
         f();

@@ -1,4 +1,4 @@
-//! The execution tracer's lower half: events into memory, and from there to whoever keeps them.
+//! The execution tracer's lower half: events into memory, and from there to the code that keeps them.
 //!
 //! It knows numbers, not goroutines: the scheduler tells it what happened (`sched/traced.rs`), and what existed before
 //! (`census.rs`); users start and stop it (`crate::trace`).

@@ -280,7 +280,7 @@ impl Control {
         }
         let broken = |entry: &Entry| matches!(&entry.sink, Sink::Stream(stream) if stream.is_broken());
         if !self.sinks.is_empty() && self.sinks.iter().all(broken) {
-            set_on(false); // there is nobody left to keep the events
+            set_on(false); // no thread is left to keep the events
         }
     }
 

@@ -6,7 +6,7 @@ const now = () => Number(process.hrtime.bigint());
 const rss = () => Number(/VmRSS:\s+(\d+)/.exec(fs.readFileSync('/proc/self/status', 'utf8'))[1]) * 1024;
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// The same pseudo-random stream as everybody's.
+// The same pseudo-random stream as in all contestants.
 function mix(i) {
   const m = (x) => BigInt.asUintN(64, x);
   let z = m((BigInt(i) + 1n) * 0x9e3779b97f4a7c15n);

@@ -47,7 +47,7 @@ pub(crate) struct Behind {
     pub(crate) place: u32,
     /// Time that goroutines from there ran on a processor for which others waited, once for each that waited.
     pub(crate) ns: u64,
-    /// How often somebody waited behind one.
+    /// How often a goroutine waited behind one.
     pub(crate) times: u64,
 }
 

@@ -87,7 +87,7 @@ pub(super) fn procs(model: &Model) -> Vec<ProcRow> {
 /// Goroutines of one place that made room for those of another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preemption {
-    /// Of `Model::places`; [`NONE`]: nobody ran there next.
+    /// Of `Model::places`; [`NONE`]: no goroutine ran there next.
     pub(crate) by: u32,
     pub(crate) victim: u32,
     pub(crate) count: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Preemption {
     pub(crate) ran_ns: u64,
 }
 
-/// By pair, the most frequent first. If nobody is named, it is the next one on that processor.
+/// By pair, the most frequent first. If no goroutine is named, it is the next one on that processor.
 pub(super) fn preemptions(model: &Model) -> Vec<Preemption> {
     let mut pairs: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
     let place = |g: u32| model.goroutines.get(g as usize).map_or(NONE, |g| g.place);

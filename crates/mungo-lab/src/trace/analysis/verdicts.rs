@@ -239,7 +239,7 @@ fn blocked(model: &Model) -> Option<Verdict> {
     })
 }
 
-/// Gaps between two goroutines on a processor, with somebody waiting: (start, end, processor, the next span).
+/// Gaps between two goroutines on a processor, with a goroutine waiting: (start, end, processor, the next span).
 fn gaps(model: &Model) -> Vec<(u64, u64, u32, u32)> {
     let mut gaps = Vec::new();
     for (p, proc) in model.procs.iter().enumerate() {
@@ -247,7 +247,7 @@ fn gaps(model: &Model) -> Vec<(u64, u64, u32, u32)> {
         let mut end = 0;
         for &s in &proc.spans {
             let span = &model.spans[s as usize];
-            // What it slept through is no gap; somebody must have waited all the time.
+            // What it slept through is no gap; a goroutine must have waited all the time.
             while let Some((_, until)) = idle.next_if(|(since, _)| *since < span.start) {
                 end = end.max(*until);
             }
@@ -268,7 +268,8 @@ fn stalls(model: &Model) -> Option<Verdict> {
     let moment = |&(start, end, p, s): &(u64, u64, u32, u32)| {
         let g = model.spans[s as usize].g;
         let who = model.name(g);
-        let text = format!("{} ran nobody for {}, while {who} waited", model.proc_name(p), time(end - start));
+        let text =
+            format!("{} ran no goroutine for {}, while {who} waited", model.proc_name(p), time(end - start));
         Moment { start, end, g, text }
     };
     Some(Verdict {
@@ -307,7 +308,7 @@ fn crowds(model: &Model) -> Option<Verdict> {
 }
 
 fn imbalance(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict> {
-    // Where nobody waits there is nothing to share.
+    // Where no goroutine waits there is nothing to share.
     let waited = latency.all.split.behind;
     let runtimes: std::collections::BTreeSet<u32> = model.procs.iter().map(|p| p.runtime).collect();
     let verdict = |runtime| {
@@ -382,7 +383,7 @@ fn leak(model: &Model, place: u32, mut made: Made) -> Option<Verdict> {
             model.places[place as usize],
             time(LEAK_NS)
         ),
-        advice: "They may be waiting for good. `mungo::debug::leaked` says which of them nobody can wake any more.",
+        advice: "They may be waiting for good. `mungo::debug::leaked` says which of them nothing can wake any more.",
         count: made.parked.len(),
         moments: made.parked.iter().take(MOMENTS).map(moment).collect(),
     })

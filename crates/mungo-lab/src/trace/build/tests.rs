@@ -196,7 +196,7 @@ fn the_critical_path_of_a_region_goes_through_those_that_it_waits_for() {
     let model = script.model();
     let row = &analyse(&model).regions[0];
     assert_eq!((row.name.as_str(), row.times.len()), ("request", 1));
-    // 2 and 3 run while 1 is parked; what 2 did before 1 parked is not on the path, and nobody waits for nothing.
+    // 2 and 3 run while 1 is parked; what 2 did before 1 parked is not on the path, and no wait is for nothing.
     assert_eq!(row.running, 11_000 + (31_000 - 15_000) + (70_000 - 40_000) + (80_000 - 72_000) + 15_000);
     assert_eq!(row.waiting, 4_000 + 9_000 + 2_000 + 5_000);
     assert_eq!(row.parked, 0);

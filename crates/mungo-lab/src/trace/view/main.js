@@ -78,7 +78,7 @@ function details() {
 
 /// Who ran on that processor while it waited.
 function meanwhile(s) {
-  if (!(T.waited[s] > 0)) return ["nobody was before it"];
+  if (!(T.waited[s] > 0)) return ["no goroutine was before it"];
   const list = T.ofProc[T.p[s]], ready = T.start[s] - T.waited[s], found = [];
   let at = before(list, T.start[s]) - 1, rest = 0;
   for (; at >= 0; at--) {

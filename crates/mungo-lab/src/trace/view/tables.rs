@@ -164,7 +164,7 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
     let mut html = String::new();
     let place = |place: u32| match model.places.get(place as usize) {
         Some(name) => breakable(name),
-        None => "nobody".to_owned(),
+        None => "no goroutine".to_owned(),
     };
     let rows: Vec<Vec<String>> = a
         .places

@@ -88,7 +88,7 @@ impl Outcome {
 impl Operation {
     /// Returns how the wait ended. To be asked after the wake-up.
     pub(super) fn outcome(&self) -> Outcome {
-        Outcome::from_code(self.claim.winner().expect("woken, so somebody won"))
+        Outcome::from_code(self.claim.winner().expect("woken, so a waker won"))
     }
 }
 

@@ -24,7 +24,7 @@
 ///
 /// select! {
 ///     recv(number) -> n => assert_eq!(n, Ok(7)),
-///     recv(word) -> w => unreachable!("nobody said {w:?}"),
+///     recv(word) -> w => unreachable!("no sender said {w:?}"),
 ///     default(Duration::from_secs(10)) => unreachable!("ten seconds are long"),
 /// }
 /// ```

@@ -111,8 +111,8 @@ impl Thief {
                 std::hint::spin_loop();
             }
         } else {
-            static NOBODY_WAKES_IT: AtomicU32 = AtomicU32::new(0);
-            futex::wait(&NOBODY_WAKES_IT, 0, Some(until));
+            static NEVER_WOKEN: AtomicU32 = AtomicU32::new(0);
+            futex::wait(&NEVER_WOKEN, 0, Some(until));
         }
     }
 

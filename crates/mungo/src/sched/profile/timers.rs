@@ -1,4 +1,4 @@
-//! A timer for each thread of the process, which sends it SIGPROF when it has used so much CPU time.
+//! A timer for each thread of the process, which sends it SIGPROF when it has used a given amount of CPU time.
 //!
 //! WHY NOT `setitimer(ITIMER_PROF)`: it counts the whole process, and the kernel (before 6.4) prefers to send its
 //! signal to the main thread, whichever one computed; it goes on in a program that is started by `exec`, which then

@@ -50,7 +50,7 @@ pub(super) fn since_ns() -> u64 {
     SINCE_NS.load(Relaxed)
 }
 
-/// Returns whether the goroutine, which is about to be woken, has waited for so long that it is counted in any case.
+/// Returns whether the goroutine, which is about to be woken, has waited long enough to be counted in any case.
 #[inline(always)]
 pub(crate) fn is_long(g: &G) -> bool {
     waits_are_on() && g.shared().monitor.recent_ns().saturating_sub(g.since_ns.load(Relaxed)) >= LONG_NS

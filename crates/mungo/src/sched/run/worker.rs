@@ -394,7 +394,7 @@ fn report_detached_panic(g: &G, payload: &(dyn Any + Send)) {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("Box<dyn Any>");
     let who = describe(g);
-    say!("mungo: goroutine {who} panicked and nobody joins it: {message}");
+    say!("mungo: goroutine {who} panicked and no handle joins it: {message}");
     // The runtime is the caller's, which is there: that of `g` may have ended before its handle was dropped.
     if let Some(running) = Running::enter() {
         _ = running.shared().detached_panic.set(format!("goroutine {who} panicked: {message}"));

@@ -209,7 +209,7 @@ impl Watch {
         let flags = p.flags.load(Relaxed);
         // SAFETY: Ms live as long as the runtime.
         let Some(m) = (unsafe { seen.m.as_ref() }) else { return false };
-        let wanted = flags & RETIRE != 0 || somebody_waits(shared, p, now);
+        let wanted = flags & RETIRE != 0 || has_waiting(shared, p, now);
         // An M that blocks does not look at the network. If no other one does, its P goes to an M that watches; while
         // all compute, the helper looks (`serve_network`), and where a P is idle, `rescue` wakes an M.
         let network_waits = shared.counts.idle_ps() == 0 && netpoll::is_unwatched();
@@ -503,7 +503,7 @@ fn timer_is_late(shared: &Shared, now: u64) -> bool {
 }
 
 /// Returns whether a goroutine waits for this P: in its own queue, in the global one, or for one of its timers.
-fn somebody_waits(shared: &Shared, p: &P, now: u64) -> bool {
+fn has_waiting(shared: &Shared, p: &P, now: u64) -> bool {
     !p.runq.is_empty() || shared.global_len() != 0 || shared.policy.has_work() || p.timers.next_ns() <= now
 }
 

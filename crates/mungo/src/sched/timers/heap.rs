@@ -143,7 +143,7 @@ impl Entry {
         // SAFETY: Gs are never freed; a node in a heap is alive, and the caller holds the heap's lock.
         unsafe {
             match self.who & NODE {
-                0 => Who::Sleeper(GPtr::new(self.who as *mut G).expect("an entry is for somebody")),
+                0 => Who::Sleeper(GPtr::new(self.who as *mut G).expect("an entry has its sleeper")),
                 _ => Who::Node(&*((self.who & !NODE) as *const Node)),
             }
         }

@@ -177,7 +177,7 @@ pub(super) unsafe fn end_of_handlers(_context: *const c_void) -> usize {
 /// In a signal handler, with its context; as much stack as [`needed`] says can be written.
 pub(super) unsafe fn write_call(context: *mut c_void) {
     let frame = frame_of(context);
-    // SAFETY: by the caller, who asked `needed` before; below the stack pointer nothing is in use.
+    // SAFETY: by the caller, which asked `needed` before; below the stack pointer nothing is in use.
     unsafe {
         let Ok(len) = used(context) else { return };
         let copy = ((*frame).sp - len) & !15;

@@ -45,7 +45,7 @@ pub(crate) fn set_names(find: fn(libc::pthread_t) -> usize) {
     NAMES.store(find as *mut (), Relaxed);
 }
 
-/// Returns the block of a thread or goroutine. Blocks are aligned; an odd number is a name. `None`: of nobody's.
+/// Returns the block of a thread or goroutine. Blocks are aligned; an odd number is a name. `None`: of none.
 fn block_of(thread: libc::pthread_t) -> Option<libc::pthread_t> {
     let find = NAMES.load(Relaxed);
     if thread & 1 == 0 || find.is_null() {

@@ -267,7 +267,7 @@ fn pop(queue: &mut Queue) -> Option<Popped> {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        debug_assert!(self.queue.lock().is_empty(), "a mutex was dropped while somebody waits for it");
+        debug_assert!(self.queue.lock().is_empty(), "a mutex was dropped while a goroutine waits for it");
     }
 }
 
