@@ -49,7 +49,7 @@ pub(super) enum Action {
 
 /// The line that explains the keys.
 pub(super) const HELP: &str =
-    "q quit  space pause  tab table  sort: c count l longest s state p place  r record";
+    "q quit  space pause  tab table  sort c count l longest s state p place  r record";
 
 impl View {
     pub(super) fn key(&mut self, key: KeyEvent, pid: u64) -> Action {

@@ -57,10 +57,14 @@ pub(crate) fn run(top: &Top, out: &Out) -> Result<()> {
 
 /// Draws one picture without a terminal.
 fn picture(sample: &Sample, columns: usize) -> Result<Vec<String>> {
-    let size = (columns.clamp(40, 400) as u16, 50);
-    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).map_err(of_terminal)?;
     let view = View { is_once: true, ..View::default() };
-    terminal.draw(|frame| screen::draw(frame, sample, &view)).map_err(of_terminal)?;
+    drawn(sample, &view, (columns.clamp(40, 400) as u16, 50))
+}
+
+/// Draws a view without a terminal, in so many columns and lines. Returns the lines, without blanks at the end.
+fn drawn(sample: &Sample, view: &View, size: (u16, u16)) -> Result<Vec<String>> {
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).map_err(of_terminal)?;
+    terminal.draw(|frame| screen::draw(frame, sample, view)).map_err(of_terminal)?;
     let buffer = terminal.backend().buffer();
     let row = |y| (0..size.0).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
     let mut lines: Vec<String> = (0..size.1).map(row).collect();

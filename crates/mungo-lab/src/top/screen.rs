@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 /// Columns of a P in the long form before the place where its goroutine was spawned.
 const BEFORE_PLACE: usize = 50;
 /// Columns of a P in the short form.
-const CELL: u16 = 19;
+const CELL: u16 = 16;
 
 /// Draws a sample. Of several runtimes it draws the one with the most goroutines, and names the others.
 pub(super) fn draw(frame: &mut Frame<'_>, sample: &Sample, view: &View) {
@@ -36,7 +36,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, sample: &Sample, view: &View) {
         Constraint::Length(help),
     ])
     .areas(area);
-    frame.render_widget(Paragraph::new(heading(sample, runtime, rates, all.len(), view)), head);
+    frame.render_widget(Paragraph::new(heading(sample, runtime, rates, all.len(), view, area.width)), head);
     match is_long {
         true => frame.render_widget(Paragraph::new(long_ps(&ps, rates, area.width)), procs),
         false => frame.render_widget(Paragraph::new(short_ps(&ps, in_a_row, wanted)), procs),
@@ -55,29 +55,58 @@ fn heading<'a>(
     rates: Option<&Rates>,
     runtimes: usize,
     view: &View,
+    width: u16,
 ) -> Vec<Line<'a>> {
     let n = |key| grouped(runtime.number(key));
     let others = if runtimes > 1 { format!(", {} more runtimes", runtimes - 1) } else { String::new() };
     let paused = if view.is_paused { " PAUSED" } else { "" };
-    let first = format!(
-        " {}: {} goroutines, Ps {} of {}, threads {} ({} idle), queue {}, timers {}{others}",
-        sample.pid(),
-        n("goroutines"),
-        runtime.number("procs").saturating_sub(runtime.number("idle_procs")),
-        n("procs"),
-        n("threads"),
-        n("idle_threads"),
-        n("global_queue"),
-        n("timers"),
+    let busy = runtime.number("procs").saturating_sub(runtime.number("idle_procs"));
+    let (pid, gs, ps, ms) = (sample.pid(), n("goroutines"), n("procs"), n("threads"));
+    let (idle, queue, timers) = (n("idle_threads"), n("global_queue"), n("timers"));
+    let room = usize::from(width).saturating_sub(sample.text("program").chars().count() + paused.len());
+    let first = first_that_fits(
+        room,
+        [
+            format!(
+                " {pid}: {gs} goroutines, Ps {busy} of {ps}, threads {ms} ({idle} idle), queue {queue}, \
+                 timers {timers}{others}"
+            ),
+            format!(
+                " {pid}: {gs} G, {busy}/{ps} P, {ms} M ({idle} idle), queue {queue}, timers {timers}{others}"
+            ),
+            format!(" {pid}: {gs} G, {busy}/{ps} P, {ms} M, queue {queue}, timers {timers}"),
+            format!(" {pid}: {gs} G, {busy}/{ps} P, {ms} M, queue {queue}"),
+        ],
     );
     let rates = rates.map_or_else(
         || "rates after the next look".to_owned(),
         |rates| {
-            let shown = rates.total.iter().map(|(name, rate)| format!("{} {}", brief(name), short(*rate)));
-            format!("/s: {}", shown.collect::<Vec<_>>().join("  "))
+            let shown = |least: f64, gap: &str, text: fn(&str, f64) -> String| {
+                let all = rates.total.iter().filter(|(_, rate)| *rate >= least);
+                format!(
+                    "/s: {}",
+                    all.map(|(name, rate)| text(brief(name), *rate)).collect::<Vec<_>>().join(gap)
+                )
+            };
+            let long = |name: &str, rate| format!("{name} {}", short(rate));
+            let tight = |name: &str, rate| {
+                let name = name.replace("switch", "sw").replace("preempt", "pre");
+                format!("{name} {}", whole(rate))
+            };
+            // Where there is no room, those that do not happen are left out.
+            first_that_fits(
+                width.into(),
+                [shown(0.0, "  ", long), shown(0.5, "  ", long), shown(0.5, " ", tight)],
+            )
         },
     );
     vec![Line::from(vec![sample.text("program").bold(), first.into(), paused.reversed()]), Line::from(rates)]
+}
+
+/// Returns the first text that fits, else the last one.
+fn first_that_fits<const N: usize>(room: usize, mut texts: [String; N]) -> String {
+    let fits = texts.iter().position(|text| text.chars().count() <= room).unwrap_or(N - 1);
+    std::mem::take(&mut texts[fits])
 }
 
 fn title(g: Item<'_>) -> String {
@@ -134,7 +163,8 @@ fn idle(p: Item<'_>) -> &'static str {
 fn short_ps<'a>(ps: &[Item<'_>], in_a_row: u16, rows: u16) -> Vec<Line<'a>> {
     let room = usize::from(in_a_row * rows);
     let cell = |p: &Item<'_>| {
-        let runs = p.row("runs").map_or(idle(*p).to_owned(), |g| format!("G{}", g.number("id")));
+        let short = |what| if what == "no thread" { "none" } else { what };
+        let runs = p.row("runs").map_or(short(idle(*p)).to_owned(), |g| format!("G{}", g.number("id")));
         format!("{:<width$}", format!("P{} {runs} +{}", p.number("id"), p.number("queue")), width = CELL.into())
     };
     let mut cells: Vec<String> = ps.iter().take(room).map(cell).collect();
@@ -263,6 +293,11 @@ fn short(rate: f64) -> String {
     }
 }
 
+/// A rate with as few digits as possible.
+fn whole(rate: f64) -> String {
+    if (1e3..1e6).contains(&rate) { format!("{:.0}k", rate / 1e3) } else { short(rate) }
+}
+
 /// A number with commas.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
@@ -279,6 +314,90 @@ fn grouped(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::top::drawn;
+    use serde_json::json;
+
+    /// A busy program with so many Ps, as it is seen the second time.
+    fn sample(procs: u64) -> Sample {
+        let said = |look: u64| {
+            let times = json!({ "p50_ns": 251_700_000, "p99_ns": 1_600_000_000, "max_ns": 2_100_000_000,
+                "below_ns": [{ "ns": 8192, "count": look }, { "ns": 1 << 20, "count": 5 * look }] });
+            let p = |id: u64| {
+                let mut p = json!({ "id": id, "queue": id % 200, "switches": look * 54_321, "parks": look * 12_345,
+                    "yields": look * 1234, "preemptions": look * 441, "retakes": look * 17, "steals": look * 99 });
+                match id % 3 {
+                    0 => {
+                        p["m"] = json!(id);
+                        p["runs"] = json!({ "id": 123_456 + id, "name": "",
+                            "spawned_at": "crates/some-server/src/listener/connections/handler.rs:184:15" });
+                    }
+                    1 => p["m"] = json!(null),
+                    _ => p["m"] = json!(id),
+                }
+                p
+            };
+            let group = |n: u64| {
+                json!({ "count": 1_234_567 / n, "state": "chan receive", "longest_ns": n * 1_000_000,
+                    "spawned_at": format!("crates/some-server/src/listener/connections/handler.rs:{n}:15") })
+            };
+            json!({ "protocol": 1, "pid": 1_234_567, "program": "some-server", "time_ns": look * 1_000_000_000,
+                "runtimes": [{ "number": 1, "procs": procs, "idle_procs": 0, "goroutines": 1_234_567,
+                    "spawned": look * 98_765, "finished": look * 98_765, "global_queue": 12_345, "timers": 12_345,
+                    "threads": 223, "idle_threads": 14, "queue_wait": times, "wakeup_latency": times,
+                    "ps": (0..procs).map(p).collect::<Vec<_>>(),
+                    "groups": (1..100).map(group).collect::<Vec<_>>() }] })
+            .to_string()
+        };
+        let before = Sample::parse(&said(1)).unwrap();
+        let mut now = Sample::parse(&said(2)).unwrap();
+        now.rates_since(&before);
+        now
+    }
+
+    /// Two and 64 Ps, on a small and on a wide terminal: nothing that counts is cut off.
+    #[test]
+    fn pictures_fit_their_terminals() {
+        for (procs, size) in [(2, (80, 24)), (64, (80, 24)), (2, (200, 50)), (64, (200, 50))] {
+            let lines = drawn(&sample(procs), &View::default(), size).unwrap();
+            let all = lines.join("\n");
+            assert_eq!(lines.len(), usize::from(size.1), "{all}");
+            assert!(
+                lines[0].starts_with("some-server 1234567: 1,234,567 ") && lines[0].contains("timers"),
+                "{all}"
+            );
+            assert!(lines[1].starts_with("/s: spawn 9") && lines[1].contains("steal "), "{all}");
+            let ps = (0..procs).filter(|p| all.contains(&format!("P{p} "))).count();
+            match (procs, size.0) {
+                (64, 80) => assert!(ps >= 39 && all.contains("and 25 more"), "{ps}: {all}"),
+                (procs, _) => assert_eq!(ps as u64, procs, "{all}"),
+            }
+            let long = if size.0 == 80 { "…" } else { "crates/some-server/src/" };
+            assert!(procs != 2 || lines[2].contains(long) && lines[2].ends_with("handler.rs:184:15"), "{all}");
+            assert!(all.contains("queue wait p50 251.7ms p99 1.6s max 2.1s  now <8.2µs▃"), "{all}");
+            assert!(all.contains("goroutines state          longest   spawned at"), "{all}");
+            assert!(all.contains("1,234,567  chan receive   1.0ms "), "{all}");
+            assert_eq!(lines.last().unwrap(), HELP);
+        }
+    }
+
+    /// On a terminal that is too small for anything there is no panic.
+    #[test]
+    fn small_terminals_do_no_harm() {
+        for size in [(1, 1), (5, 3), (20, 5), (200, 4), (7, 60)] {
+            for table in [Shown::Groups, Shown::Waiters, Shown::Threads] {
+                drawn(&sample(64), &View { table, scrolled: 1000, ..View::default() }, size).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_picture_of_a_program_that_ended_says_so() {
+        let note = "the program has ended; q quits".to_owned();
+        let lines = drawn(&sample(2), &View { note, is_paused: true, ..View::default() }, (80, 24)).unwrap();
+        assert_eq!(lines.last().unwrap(), "the program has ended; q quits");
+        assert!(lines[0].contains("1,234,567 G") && lines[0].ends_with(" PAUSED"), "{lines:#?}");
+    }
 
     #[test]
     fn numbers_are_short() {
