@@ -43,8 +43,11 @@ pub(super) fn read_environment() {
         b"goroutines" => want(true),
         b"threads" | b"" => {}
         other => {
-            let other = String::from_utf8_lossy(other);
-            eprintln!("mungo: MUNGO_THREADS is '{other}': it must be goroutines or threads");
+            let parts = [&b"mungo: MUNGO_THREADS is '"[..], other, b"': it must be goroutines or threads\n"]
+                .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+            // Straight to the descriptor: std may not be ready yet, and no failure matters.
+            // SAFETY: texts that outlive the call.
+            unsafe { sys!(SYS_writev, libc::STDERR_FILENO, parts.as_ptr(), parts.len()) };
         }
     }
 }
@@ -184,7 +187,33 @@ impl Begin {
         self.life.block.store(0, Relaxed);
         self.life.ended.store(1, Release); // ORDERING: with `wait_for_end`, which asks before it joins
         wake(&self.life.ended);
+        // ORDERING: Release: with `exit_main`.
+        if LIVE.fetch_sub(1, Release) == 1 {
+            wake(&LIVE);
+        }
         Value(value)
+    }
+}
+
+/// Number of goroutines that were started as threads and have not ended. Futex of [`exit_main`].
+static LIVE: AtomicU32 = AtomicU32::new(0);
+/// Whether there ever was one.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Ends the process after the last thread that is a goroutine: the main thread has ended, but the runtime's threads
+/// never do.
+fn exit_main() -> ! {
+    loop {
+        // ORDERING: Acquire: pairs with `Begin::run`: what the threads did comes before the end of the process.
+        match LIVE.load(Acquire) {
+            // SAFETY: the main thread ends, as if it returned 0.
+            0 => unsafe { libc::exit(0) },
+            live => {
+                let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+                // SAFETY: a word of our own.
+                unsafe { libc::syscall(libc::SYS_futex, &LIVE, op, live, 0_usize) };
+            }
+        }
     }
 }
 
@@ -228,10 +257,15 @@ unsafe fn spawn(thread: *mut libc::pthread_t, kind: &Kind, start: Start, argumen
     let begin = Begin { start, argument, own, life: life.clone() };
     // SAFETY: by the caller. Before it begins: it may look there for itself.
     unsafe { thread.write(own) };
+    LIVE.fetch_add(1, Relaxed);
+    ANY.store(true, Relaxed);
     // Locked meanwhile: it, or another thread that reads its number, may join or detach it at once.
     let mut table = table(own);
     match mungo::Builder::new().stack_size(kind.stack_size).spawn(move || begin.run()) {
-        Err(_) => return libc::EAGAIN,
+        Err(_) => {
+            LIVE.fetch_sub(1, Relaxed);
+            return libc::EAGAIN;
+        }
         Ok(handle) if kind.is_detached => drop(handle),
         Ok(handle) => _ = table.insert(own, Thread { handle, life }),
     }
@@ -247,7 +281,7 @@ extern "C" fn pthread_self() -> libc::pthread_t {
     }
 }
 
-/// Ends the calling thread.
+/// Ends the calling thread. The main thread waits for those that are goroutines, and ends the process then.
 ///
 /// # Safety
 /// As the C library's: no frame of this thread is needed any more.
@@ -255,6 +289,11 @@ extern "C" fn pthread_self() -> libc::pthread_t {
 unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
     static NEXT: crate::shims::next::Next = crate::shims::next::Next::new(c"pthread_exit");
     EXIT.set(value);
+    // SAFETY: no memory involved.
+    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    if is_main && ANY.load(Relaxed) && matches!(place(), Place::Thread) {
+        exit_main();
+    }
     // SAFETY: the C library's function has this type. On a goroutine it leads back to `thread_start::call`.
     unsafe { std::mem::transmute::<usize, unsafe extern "C-unwind" fn(*mut c_void) -> !>(NEXT.get())(value) }
 }

@@ -93,3 +93,36 @@ fn what_cannot_be_done_is_said() {
         assert!(complaint.contains("is statically linked"), "{complaint}");
     }
 }
+
+/// The main thread ends before the others, and the process after the last of them.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+fn the_process_ends_after_the_last_thread() {
+    const PROGRAM: &str = "
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        static void *work(void *argument) {
+            usleep(50000);
+            puts(\"done\");
+            return argument;
+        }
+        int main(void) {
+            pthread_t thread;
+            pthread_create(&thread, 0, work, 0);
+            pthread_detach(thread);
+            pthread_exit(0);
+        }";
+    let source = scratch("ends_first.c");
+    std::fs::write(&source, PROGRAM).expect("a file");
+    let to = scratch("ends_first");
+    let Ok(compiled) = Command::new("cc").args(["-pthread", "-o"]).arg(&to).arg(&source).status() else {
+        eprintln!("skipped: there is no C compiler (cc)");
+        return;
+    };
+    assert!(compiled.success());
+    build_library();
+    let output = mungo(&["run", "--threads", to.to_str().expect("letters")]).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+}
