@@ -63,9 +63,9 @@ macro_rules! counters {
 
 // One for each function; `futex` is `syscall` with that number.
 counters! {
-    accept accept4 clock_nanosleep connect epoll_wait fdatasync flock fsync futex getaddrinfo poll ppoll pread64
-    pwrite64 read readv recv recvfrom recvmsg sched_yield select send sendfile64 sendmsg sendto splice waitid waitpid
-    write writev fcntl
+    accept accept4 clock_nanosleep connect epoll_wait fcntl fdatasync flock fsync futex getaddrinfo poll ppoll
+    pread64 preadv pwrite64 pwritev read readv recv recvfrom recvmsg sched_yield select send sendfile64 sendmsg
+    sendto splice waitid waitpid write writev
 }
 
 /// What goroutines' calls of one function came to, since the process began.

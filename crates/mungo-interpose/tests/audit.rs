@@ -14,7 +14,14 @@ use std::process::Command;
 const OF_THE_RUNTIME: [&str; 2] = ["pthread_getaffinity_np", "pthread_getattr_np"];
 
 /// The functions of this crate.
-const DEFINED: [&str; 59] = [
+const DEFINED: [&str; 79] = [
+    "__poll_chk",
+    "__ppoll_chk",
+    "__pread64_chk",
+    "__pread_chk",
+    "__read_chk",
+    "__recv_chk",
+    "__recvfrom_chk",
     "accept",
     "accept4",
     "clock_nanosleep",
@@ -34,7 +41,11 @@ const DEFINED: [&str; 59] = [
     "nanosleep",
     "poll",
     "ppoll",
+    "pread",
     "pread64",
+    "preadv",
+    "preadv64",
+    "pselect",
     "pthread_cancel",
     "pthread_clockjoin_np",
     "pthread_create",
@@ -50,10 +61,14 @@ const DEFINED: [&str; 59] = [
     "pthread_setname_np",
     "pthread_setschedparam",
     "pthread_setschedprio",
+    "pthread_sigmask",
     "pthread_sigqueue",
     "pthread_timedjoin_np",
     "pthread_tryjoin_np",
+    "pwrite",
     "pwrite64",
+    "pwritev",
+    "pwritev64",
     "read",
     "readv",
     "recv",
@@ -62,14 +77,19 @@ const DEFINED: [&str; 59] = [
     "sched_yield",
     "select",
     "send",
+    "sendfile",
     "sendfile64",
     "sendmsg",
     "sendto",
     "setsockopt",
+    "sigprocmask",
     "sleep",
     "splice",
     "syscall",
     "usleep",
+    "wait",
+    "wait3",
+    "wait4",
     "waitid",
     "waitpid",
     "write",
@@ -77,16 +97,12 @@ const DEFINED: [&str; 59] = [
 ];
 
 /// Functions that may block and are not defined here: the runtime gives the P of a thread that blocks away.
-const LEFT: [(&str, &str); 16] = [
+const LEFT: [(&str, &str); 12] = [
     ("open", "a file, but for a FIFO without its other end, or a device; a network file system may take long"),
     ("open64", "as open"),
     ("openat", "as open"),
     ("openat64", "as open"),
     ("creat64", "as open"),
-    ("preadv", "files, which seldom miss the page cache"),
-    ("preadv64", "as preadv"),
-    ("pwritev", "files: writes go to the page cache"),
-    ("pwritev64", "as pwritev"),
     ("copy_file_range", "files; there is no descriptor to wait for"),
     ("msync", "a file's memory; std does not call it"),
     ("getrandom", "blocks only before the system has collected entropy, once after its start"),
@@ -196,7 +212,9 @@ const CAN_BLOCK: [&str; 92] = [
 const WAITS: [&str; 6] = ["wait3", "wait4", "waitid", "waitpid", "write", "writev"];
 
 fn can_block(name: &str) -> bool {
-    let plain = name.strip_suffix("64").unwrap_or(name);
+    // Also the names for programs with large files, and those of `_FORTIFY_SOURCE`.
+    let plain = name.strip_prefix("__").and_then(|name| name.strip_suffix("_chk")).unwrap_or(name);
+    let plain = plain.strip_suffix("64").unwrap_or(plain);
     CAN_BLOCK.contains(&plain) || WAITS.contains(&plain)
 }
 

@@ -276,3 +276,32 @@ fn panics_poison_and_errno_stays_the_goroutines() {
         });
     });
 }
+
+/// Operations of the kernel's on threads wake the goroutines that wait at the same addresses.
+#[test]
+fn requeued_goroutines_are_woken() {
+    static WORDS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    // The second word becomes 0, and one waits there if it was 0 (`FUTEX_OP(FUTEX_OP_SET, 0, FUTEX_OP_CMP_EQ, 0)`).
+    let (first, second) = (&raw const WORDS[0], &raw const WORDS[1]);
+    let (first, second) = (first as usize, second as usize);
+    let wait = |at: usize| {
+        let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: a word of our own.
+        unsafe { libc::syscall(libc::SYS_futex, at, op, 0, 0_usize) }
+    };
+    runtime(2).run(|| {
+        for (command, waits_at) in [
+            (libc::FUTEX_REQUEUE, first),
+            (libc::FUTEX_CMP_REQUEUE, first),
+            (libc::FUTEX_WAKE_OP, first),
+            (libc::FUTEX_WAKE_OP, second),
+        ] {
+            let waiter = common::go_named("requeued", move || wait(waits_at));
+            common::wait_until_parked("requeued");
+            let op = command | libc::FUTEX_PRIVATE_FLAG;
+            // SAFETY: words of our own.
+            let woken = unsafe { libc::syscall(libc::SYS_futex, first, op, 1, 1_usize, second, 0_usize) };
+            assert_eq!((woken, waiter.join().unwrap()), (1, 0), "{command}");
+        }
+    });
+}

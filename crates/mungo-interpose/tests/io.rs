@@ -257,3 +257,102 @@ fn a_dump_names_what_may_have_blocked_threads() {
         assert!(line.contains("flock 1"), "{dump}");
     });
 }
+
+/// A page that is not in memory is read from the disk, whatever the mode of the descriptor.
+#[test]
+fn files_block_in_any_mode() {
+    use std::os::unix::fs::OpenOptionsExt;
+    const SIZE: usize = 4 << 20;
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("files_block_in_any_mode");
+    std::fs::write(&path, vec![5_u8; SIZE]).unwrap();
+    runtime(1).run(|| {
+        for _ in 0..3 {
+            let mut file =
+                std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+            file.sync_all().unwrap();
+            // SAFETY: advice about a file.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+            let mut got = Vec::new();
+            file.read_to_end(&mut got).unwrap();
+            assert!(got.len() == SIZE && got.iter().all(|byte| *byte == 5));
+        }
+    });
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// `waitid` for a process that is nobody's child here says so.
+#[test]
+fn only_children_are_waited_for() {
+    runtime(1).run(|| {
+        // SAFETY: room for the answer.
+        let (result, error) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let parent = libc::getppid() as libc::id_t;
+            let result = libc::waitid(libc::P_PID, parent, &mut info, libc::WEXITED);
+            (result, std::io::Error::last_os_error().raw_os_error())
+        };
+        assert_eq!((result, error), (-1, Some(libc::ECHILD)));
+        let child = Command::new("sh").args(["-c", "read x; exit 3"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = std::mem::ManuallyDrop::new(child);
+        let (stdin, pid) = (child.stdin.take(), child.id());
+        let waiter = go_named("waitid", move || {
+            // SAFETY: room for the answer.
+            unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                assert_eq!(libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED), 0);
+                (info.si_pid() as u32, info.si_status())
+            }
+        });
+        wait_until_parked("waitid");
+        drop(stdin);
+        assert_eq!(waiter.join().unwrap(), (pid, 3));
+    });
+}
+
+/// A copy of a descriptor that is not there leaves the other one as it is, and waits for it go on.
+#[test]
+fn a_copy_that_fails_ends_no_wait() {
+    runtime(2).run(|| {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let to = near.as_raw_fd();
+        let waiter = go_named("copied over", move || (&near).read_exact(&mut [0]));
+        wait_until_parked("copied over");
+        // SAFETY: calls that fail.
+        unsafe {
+            assert_eq!(libc::dup2(-1, to), -1);
+            assert_eq!(libc::dup3(12_345_678, to, 0), -1);
+            assert_eq!(libc::dup3(0, to, -1), -1);
+        }
+        far.write_all(&[1]).unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+}
+
+/// Addresses that are not there: the kernel says so.
+#[test]
+fn wrong_addresses_are_refused() {
+    let error = || std::io::Error::last_os_error().raw_os_error();
+    let nowhere = 0x1000 as *const libc::c_void;
+    let (_near, far) = UnixStream::pair().unwrap();
+    let fd = far.as_raw_fd();
+    let ask = |nowhere: *const libc::c_void| {
+        // SAFETY: the kernel looks at the addresses, and refuses them.
+        unsafe {
+            let (clock, rest) = (libc::CLOCK_MONOTONIC, std::ptr::null_mut());
+            assert_eq!(libc::clock_nanosleep(clock, 0, nowhere.cast(), rest), libc::EFAULT);
+            assert_eq!((libc::nanosleep(nowhere.cast(), rest), error()), (-1, Some(libc::EFAULT)));
+            assert_eq!((libc::connect(fd, nowhere.cast(), 16), error()), (-1, Some(libc::EFAULT)));
+            assert_eq!((libc::write(fd, nowhere, 1), error()), (-1, Some(libc::EFAULT)));
+        }
+    };
+    ask(nowhere);
+    let at = nowhere as usize;
+    runtime(1).run(|| ask(at as *const libc::c_void));
+    // SAFETY: on a plain thread the kernel looks at the time.
+    unsafe {
+        let word = 0_u32;
+        let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        assert_eq!(libc::syscall(libc::SYS_futex, &raw const word, op, 0, nowhere), -1);
+        assert_eq!(error(), Some(libc::EFAULT));
+    }
+}

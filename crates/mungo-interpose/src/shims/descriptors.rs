@@ -28,7 +28,7 @@ extern "C" fn close(fd: c_int) -> c_int {
 extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     // SAFETY: as above.
     let dup = || unsafe { raw::dup2(from, to) };
-    c(if from == to { dup() } else { replace(to, dup) }) as c_int
+    c(if from != to && is_open(from) { replace(to, dup) } else { dup() }) as c_int
 }
 
 /// Makes `to` a copy of `from`. Goroutines that wait for `to` get EBADF.
@@ -36,7 +36,24 @@ extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
 extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: as above.
     let dup = || unsafe { sys!(SYS_dup3, from, to, flags) };
-    c(if from == to { dup() } else { replace(to, dup) }) as c_int
+    let will_do = from != to && flags & !libc::O_CLOEXEC == 0 && is_open(from);
+    c(if will_do { replace(to, dup) } else { dup() }) as c_int
+}
+
+/// Returns whether there is such a descriptor: a copy of none must not end waits for the one that stays.
+fn is_open(fd: c_int) -> bool {
+    // SAFETY: asks only.
+    unsafe { sys!(SYS_fcntl, fd, libc::F_GETFD) >= 0 }
+}
+
+/// Changes how a descriptor blocks, by `change`. What is known of it is forgotten before, and after: a goroutine may
+/// have asked in between.
+#[inline(always)]
+pub(crate) fn changing(fd: c_int, change: impl FnOnce() -> i64) -> i64 {
+    _ = Slot::find(fd).map(Slot::forget);
+    let result = change();
+    _ = Slot::find(fd).map(Slot::forget);
+    result
 }
 
 /// Gives a number back by `change`, and ends waits for it.
@@ -78,15 +95,13 @@ fn replace_registered(slot: &'static Slot, fd: c_int, change: impl FnOnce() -> i
 /// As the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if command == libc::F_SETFL {
-        _ = Slot::find(fd).map(Slot::forget);
-    }
     if command == libc::F_GETOWN {
         return owner(fd);
     }
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_fcntl, fd, command, argument) };
     let result = match command {
+        libc::F_SETFL => changing(fd, kernel),
         libc::F_SETLKW | libc::F_OFD_SETLKW => announced(&counters::fcntl, kernel),
         _ => kernel(),
     };
@@ -122,9 +137,7 @@ fn owner(fd: c_int) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    if request == libc::FIONBIO {
-        _ = Slot::find(fd).map(Slot::forget);
-    }
     // SAFETY: by the caller.
-    c(unsafe { sys!(SYS_ioctl, fd, request, argument) }) as c_int
+    let control = || unsafe { sys!(SYS_ioctl, fd, request, argument) };
+    c(if request == libc::FIONBIO { changing(fd, control) } else { control() }) as c_int
 }

@@ -1,13 +1,15 @@
 //! `syscall`: futexes. std's locks, conditions, channels and `park` wait by it, and so do parking_lot and crossbeam.
 //!
 //! Private WAIT, WAIT_BITSET, WAKE and WAKE_BITSET are handled here, see `mungo::interpose`; all else is the kernel's:
-//! futexes that processes share, those with priority inheritance, REQUEUE, WAITV. To requeue waits there too.
+//! futexes that processes share, those with priority inheritance, WAITV. REQUEUE, CMP_REQUEUE and WAKE_OP are the
+//! kernel's too, for the threads that wait there; goroutines that wait at their addresses are woken, all of them, and
+//! look at their words again: a futex may wake for nothing.
 
 use crate::counters;
 use crate::shims::raw::{c, call_any, sys};
 use crate::shims::time::deadline_ns;
 use crate::shims::wait::block;
-use mungo::interpose::{FutexWait, InKernel, Place, futex_wait, futex_wake, now_ns, place};
+use mungo::interpose::{FutexWait, InKernel, Place, futex_wait, futex_wake, now_ns, place, wake_goroutines};
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::AtomicU32;
 
@@ -60,18 +62,22 @@ unsafe fn futex(args: [usize; 6]) -> i64 {
                 let timeout = timeout as *const libc::timespec;
                 let is_relative = command == libc::FUTEX_WAIT;
                 let is_monotonic = is_relative || op & libc::FUTEX_CLOCK_REALTIME == 0;
-                match (place(), deadline_ns(timeout, is_relative)) {
-                    (Place::Goroutine(caller), Some(deadline_ns)) if is_monotonic && caller.may_suspend() => {
-                        counters::futex.park();
-                        let word = address as *const AtomicU32;
-                        match futex_wait(caller, word, value as u32, bits, deadline_ns) {
-                            FutexWait::Woken => 0,
-                            FutexWait::TimedOut => -i64::from(libc::ETIMEDOUT),
-                            FutexWait::Changed => -i64::from(libc::EAGAIN),
-                        }
-                    }
-                    (place, _) => wait_in_kernel(place, args),
+                let place = place();
+                // On a plain thread the time is the kernel's to read, which says EFAULT.
+                if let Place::Goroutine(caller) = place
+                    && is_monotonic
+                    && let Some(deadline_ns) = deadline_ns(timeout, is_relative)
+                    && caller.may_suspend()
+                {
+                    counters::futex.park();
+                    let word = address as *const AtomicU32;
+                    return match futex_wait(caller, word, value as u32, bits, deadline_ns) {
+                        FutexWait::Woken => 0,
+                        FutexWait::TimedOut => -i64::from(libc::ETIMEDOUT),
+                        FutexWait::Changed => -i64::from(libc::EAGAIN),
+                    };
                 }
+                wait_in_kernel(place, args)
             }
             libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET if is_usual => {
                 // The kernel wakes one if it is told to wake less.
@@ -79,6 +85,23 @@ unsafe fn futex(args: [usize; 6]) -> i64 {
                 futex_wake(place(), address, n, bits, |n| {
                     sys!(SYS_futex, address, op, n, 0_usize, 0_usize, bits)
                 })
+            }
+            libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_WAKE_OP
+                if op & libc::FUTEX_PRIVATE_FLAG != 0 =>
+            {
+                let result = sys!(SYS_futex, args[0], args[1], args[2], args[3], args[4], args[5]);
+                if result < 0 {
+                    return result;
+                }
+                // Those that would be moved to the second address are woken instead; WAKE_OP may wake there, too.
+                let second = if command == libc::FUTEX_WAKE_OP { Some(args[4]) } else { None };
+                let place = place();
+                result
+                    + [Some(address), second]
+                        .into_iter()
+                        .flatten()
+                        .map(|at| wake_goroutines(place, at))
+                        .sum::<i64>()
             }
             _ => sys!(SYS_futex, args[0], args[1], args[2], args[3], args[4], args[5]),
         }

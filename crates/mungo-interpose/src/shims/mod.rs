@@ -10,12 +10,15 @@
 //! 5. A goroutine that cannot wait here, in a signal handler or for a file, blocks its thread, announced.
 
 pub(crate) mod descriptors;
+mod fortified;
 pub(crate) mod futex;
+mod masks;
 pub(crate) mod next;
 mod poll;
 mod process;
 pub(crate) mod raw;
 mod read_write;
+mod select;
 mod sockets;
 mod thread_calls;
 mod thread_start;

@@ -1,4 +1,4 @@
-//! Waits for several descriptors: poll, ppoll, epoll_wait, select.
+//! Waits for several descriptors: poll, ppoll, epoll_wait.
 //!
 //! `poll` for one descriptor in one direction waits for it as a read or write does. For more there is an epoll instance
 //! that lives as long as the call: it is a descriptor that becomes readable when one of those in it is ready. The same
@@ -21,7 +21,7 @@ const WRITES: libc::c_short = libc::POLLOUT | libc::POLLWRNORM;
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) -> c_int {
+pub(super) unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) -> c_int {
     // SAFETY: by the caller.
     let kernel = || unsafe { raw::poll(fds, n, ms) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) as c_int };
@@ -34,7 +34,7 @@ unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) ->
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
+pub(super) unsafe extern "C" fn ppoll(
     fds: *mut libc::pollfd,
     n: libc::nfds_t,
     time: *const libc::timespec,
@@ -101,18 +101,44 @@ unsafe fn poll_until(
         0 => EAGAIN,
         result => result,
     };
-    let first = attempt();
-    if first != EAGAIN || until_ns <= now_ns() {
-        counter.pass();
-        return if first == EAGAIN { 0 } else { first };
+    until_any(counter, until_ns, attempt, |attempt| {
+        // SAFETY: the kernel has read and written them.
+        let asked = unsafe { std::slice::from_raw_parts(fds, n as usize) };
+        wait_for_all(counter, caller, asked, until_ns, attempt, kernel)
+    })
+}
+
+/// Calls `attempt`, which returns EAGAIN if no descriptor is ready, and `wait` unless that suffices.
+pub(super) fn until_any<A: FnMut() -> i64>(
+    counter: &'static Counter,
+    until_ns: u64,
+    mut attempt: A,
+    wait: impl FnOnce(A) -> i64,
+) -> i64 {
+    match attempt() {
+        EAGAIN if until_ns > now_ns() => wait(attempt),
+        first => {
+            counter.pass();
+            if first == EAGAIN { 0 } else { first }
+        }
     }
-    if n == 0 && caller.may_suspend() {
+}
+
+/// Waits until `attempt` returns something else than EAGAIN, which it does when one of the descriptors is ready.
+/// Returns 0 when the time is over.
+pub(super) fn wait_for_all(
+    counter: &'static Counter,
+    caller: Caller,
+    asked: &[libc::pollfd],
+    until_ns: u64,
+    attempt: impl FnMut() -> i64,
+    kernel: impl FnMut() -> i64,
+) -> i64 {
+    if asked.is_empty() && caller.may_suspend() {
         counter.park();
         caller.sleep_until(until_ns);
         return 0;
     }
-    // SAFETY: the kernel has read and written them.
-    let asked = unsafe { std::slice::from_raw_parts(fds, n as usize) };
     if let [one] = asked
         && one.fd >= 0
         && let Some(side) = side_of(one.events)
@@ -209,21 +235,4 @@ unsafe extern "C" fn epoll_pwait(
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_epoll_pwait, epoll, events, n, ms, mask, size_of::<u64>()) };
     c(crate::shims::read_write::announced(&counters::epoll_wait, kernel)) as c_int
-}
-
-/// Waits for descriptors. It is the kernel's, and announced.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn select(
-    n: c_int,
-    reads: *mut libc::fd_set,
-    writes: *mut libc::fd_set,
-    others: *mut libc::fd_set,
-    time: *mut libc::timeval,
-) -> c_int {
-    // SAFETY: by the caller.
-    let kernel = || unsafe { raw::select(n, [reads, writes, others], time) };
-    c(crate::shims::read_write::announced(&counters::select, kernel)) as c_int
 }

@@ -4,7 +4,7 @@ use crate::counters::{self, Counter};
 use crate::shims::descriptors::replace;
 use crate::shims::next::Next;
 use crate::shims::raw::{EAGAIN, c, sys};
-use crate::shims::wait::{Call, Limit, block, ready};
+use crate::shims::wait::{Call, Limit, block, is_nonblocking};
 use mungo::interpose::{Caller, Place, place};
 use std::ffi::{c_char, c_int};
 
@@ -13,10 +13,15 @@ use std::ffi::{c_char, c_int};
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn waitpid(pid: libc::pid_t, status: *mut c_int, options: c_int) -> libc::pid_t {
+unsafe extern "C" fn wait4(
+    pid: libc::pid_t,
+    status: *mut c_int,
+    options: c_int,
+    used: *mut libc::rusage,
+) -> libc::pid_t {
     let with = |options: c_int| {
         // SAFETY: by the caller.
-        unsafe { sys!(SYS_wait4, pid, status, options, 0_usize) }
+        unsafe { sys!(SYS_wait4, pid, status, options, used) }
     };
     let counter = &counters::waitpid;
     c(match place() {
@@ -33,6 +38,36 @@ unsafe extern "C" fn waitpid(pid: libc::pid_t, status: *mut c_int, options: c_in
         }
         _ => with(options),
     }) as libc::pid_t
+}
+
+/// Does as `wait4`, and does not ask what the child has used.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn waitpid(pid: libc::pid_t, status: *mut c_int, options: c_int) -> libc::pid_t {
+    // SAFETY: by the caller.
+    unsafe { wait4(pid, status, options, std::ptr::null_mut()) }
+}
+
+/// Waits for any child.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn wait(status: *mut c_int) -> libc::pid_t {
+    // SAFETY: by the caller.
+    unsafe { wait4(-1, status, 0, std::ptr::null_mut()) }
+}
+
+/// Waits for any child, and asks what it has used.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn wait3(status: *mut c_int, options: c_int, used: *mut libc::rusage) -> libc::pid_t {
+    // SAFETY: by the caller.
+    unsafe { wait4(-1, status, options, used) }
 }
 
 /// Waits for a child, with more to say about it.
@@ -57,11 +92,16 @@ unsafe extern "C" fn waitid(
             let child = Child::of(id as libc::pid_t).filter(|_| kind == libc::P_PID && usual);
             let fd = match &child {
                 Some(child) => Some(child.0),
-                None => (kind == libc::P_PIDFD && usual).then_some(id as c_int),
+                None => Some(id as c_int).filter(|fd| kind == libc::P_PIDFD && usual && !is_nonblocking(*fd)),
             };
             match fd {
                 Some(fd) => {
-                    let attempt = || if ready(fd, libc::POLLIN) { with(options) } else { EAGAIN };
+                    // The kernel says whether it is a child at all. If none has ended, it names none.
+                    let attempt = || match with(options | libc::WNOHANG) {
+                        // SAFETY: the kernel has written there.
+                        0 if unsafe { (*info).si_pid() } == 0 => EAGAIN,
+                        result => result,
+                    };
                     wait_for(counter, caller, fd, attempt, || with(options))
                 }
                 None => fall_back(counter, caller, || with(options)),

@@ -1,12 +1,13 @@
 //! Read and write: pipes, terminals, files, and sockets too.
 //!
 //! `RWF_NOWAIT` makes a try of a read or write, whatever the descriptor's mode. Where it does not exist (terminals,
-//! some file systems) the kernel is asked whether the descriptor is ready, and a call that may take long is announced.
+//! some file systems), or a filter of system calls refuses it, the kernel is asked whether the descriptor is ready, and
+//! a call that may take long is announced.
 
 use crate::counters::{self, Counter};
-use crate::shims::raw::{EAGAIN, EOPNOTSUPP, c, sys};
+use crate::shims::raw::{EAGAIN, ENOSYS, EOPNOTSUPP, EPERM, c, sys};
 use crate::shims::sockets::all_of;
-use crate::shims::wait::{Call, block, ready};
+use crate::shims::wait::{Call, block, is_file, ready};
 use mungo::interpose::{Caller, Place, place};
 use std::ffi::{c_int, c_void};
 
@@ -15,7 +16,7 @@ use std::ffi::{c_int, c_void};
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn read(fd: c_int, at: *mut c_void, len: usize) -> isize {
+pub(super) unsafe extern "C" fn read(fd: c_int, at: *mut c_void, len: usize) -> isize {
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_read, fd, at, len) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) };
@@ -49,12 +50,12 @@ unsafe fn read_parts(
     let attempt = || {
         // SAFETY: by the caller. The offset -1 means where the file stands.
         match unsafe { sys!(SYS_preadv2, fd, parts, n, -1_i64, 0_usize, libc::RWF_NOWAIT) } {
-            EOPNOTSUPP if ready(fd, libc::POLLIN) => block(caller, &kernel),
-            EOPNOTSUPP => EAGAIN,
+            EOPNOTSUPP | ENOSYS | EPERM if ready(fd, libc::POLLIN) => block(caller, &kernel),
+            EOPNOTSUPP | ENOSYS | EPERM => EAGAIN,
             result => result,
         }
     };
-    let result = Call::read(fd, counter).run(caller, attempt, &kernel);
+    let result = Call { may_be_file: true, ..Call::read(fd, counter) }.run(caller, attempt, &kernel);
     // SAFETY: by the caller.
     match unsafe { shortfall(result, parts, n) } {
         Some(rest) if is_file(fd) => {
@@ -79,14 +80,6 @@ unsafe fn shortfall(result: i64, parts: *const libc::iovec, n: c_int) -> Option<
         .then(|| libc::iovec { iov_base: part.iov_base.wrapping_byte_add(done), iov_len: part.iov_len - done })
 }
 
-fn is_file(fd: c_int) -> bool {
-    // SAFETY: plain numbers.
-    let mut about: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: room for the answer.
-    let asked = unsafe { sys!(SYS_fstat, fd, &raw mut about) };
-    asked == 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG
-}
-
 /// Writes all, as a descriptor that blocks does.
 ///
 /// # Safety
@@ -101,7 +94,8 @@ unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: usize) -> isize {
         // SAFETY: as above.
         unsafe { try_to_write(caller, fd, &part, 1, || kernel(done)) }
     };
-    c(all_of(Call::write(fd, &counters::write), caller, len, part, kernel))
+    let call = Call { may_be_file: true, ..Call::write(fd, &counters::write) };
+    c(all_of(call, caller, len, part, kernel))
 }
 
 /// Writes several parts, or as much of them as there is room for.
@@ -115,7 +109,8 @@ unsafe extern "C" fn writev(fd: c_int, parts: *const libc::iovec, n: c_int) -> i
     let Place::Goroutine(caller) = place() else { return c(kernel()) };
     // SAFETY: by the caller.
     let attempt = || unsafe { try_to_write(caller, fd, parts, n, kernel) };
-    c(Call::write(fd, &counters::writev).run(caller, attempt, kernel))
+    let call = Call { may_be_file: true, ..Call::write(fd, &counters::writev) };
+    c(call.run(caller, attempt, kernel))
 }
 
 unsafe fn try_to_write(
@@ -127,8 +122,8 @@ unsafe fn try_to_write(
 ) -> i64 {
     // SAFETY: by the caller.
     match unsafe { sys!(SYS_pwritev2, fd, parts, n, -1_i64, 0_usize, libc::RWF_NOWAIT) } {
-        EOPNOTSUPP if ready(fd, libc::POLLOUT) => block(caller, kernel),
-        EOPNOTSUPP => EAGAIN,
+        EOPNOTSUPP | ENOSYS | EPERM if ready(fd, libc::POLLOUT) => block(caller, kernel),
+        EOPNOTSUPP | ENOSYS | EPERM => EAGAIN,
         result => result,
     }
 }
@@ -138,7 +133,7 @@ unsafe fn try_to_write(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pread64(fd: c_int, at: *mut c_void, len: usize, offset: i64) -> isize {
+pub(super) unsafe extern "C" fn pread64(fd: c_int, at: *mut c_void, len: usize, offset: i64) -> isize {
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_pread64, fd, at, len, offset) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) };
@@ -155,6 +150,36 @@ unsafe extern "C" fn pread64(fd: c_int, at: *mut c_void, len: usize, offset: i64
     }
     counters::pread64.fall_back();
     c(block(caller, kernel))
+}
+
+/// Does as `pread64`, which has another name for programs without large files.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pread(fd: c_int, at: *mut c_void, len: usize, offset: i64) -> isize {
+    // SAFETY: by the caller.
+    unsafe { pread64(fd, at, len, offset) }
+}
+
+/// Reads at a place in a file, into several places in memory.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn preadv64(fd: c_int, parts: *const libc::iovec, n: c_int, offset: i64) -> isize {
+    // SAFETY: by the caller.
+    c(announced(&counters::preadv, || unsafe { sys!(SYS_preadv, fd, parts, n, offset) }))
+}
+
+/// Does as `preadv64`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn preadv(fd: c_int, parts: *const libc::iovec, n: c_int, offset: i64) -> isize {
+    // SAFETY: by the caller.
+    unsafe { preadv64(fd, parts, n, offset) }
 }
 
 /// Makes a call that works on a file, and may take long.
@@ -177,6 +202,36 @@ pub(crate) fn announced(counter: &'static Counter, kernel: impl FnOnce() -> i64)
 unsafe extern "C" fn pwrite64(fd: c_int, at: *const c_void, len: usize, offset: i64) -> isize {
     // SAFETY: by the caller.
     c(announced(&counters::pwrite64, || unsafe { sys!(SYS_pwrite64, fd, at, len, offset) }))
+}
+
+/// Does as `pwrite64`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwrite(fd: c_int, at: *const c_void, len: usize, offset: i64) -> isize {
+    // SAFETY: by the caller.
+    unsafe { pwrite64(fd, at, len, offset) }
+}
+
+/// Writes several parts at a place in a file.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwritev64(fd: c_int, parts: *const libc::iovec, n: c_int, offset: i64) -> isize {
+    // SAFETY: by the caller.
+    c(announced(&counters::pwritev, || unsafe { sys!(SYS_pwritev, fd, parts, n, offset) }))
+}
+
+/// Does as `pwritev64`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwritev(fd: c_int, parts: *const libc::iovec, n: c_int, offset: i64) -> isize {
+    // SAFETY: by the caller.
+    unsafe { pwritev64(fd, parts, n, offset) }
 }
 
 /// Waits until a file is on the disk.
@@ -225,4 +280,14 @@ unsafe extern "C" fn splice(
 unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize {
     // SAFETY: by the caller.
     c(announced(&counters::sendfile64, || unsafe { sys!(SYS_sendfile, to, from, at, len) }))
+}
+
+/// Does as `sendfile64`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { sendfile64(to, from, at, len) }
 }

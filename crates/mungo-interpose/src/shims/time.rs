@@ -2,7 +2,7 @@
 
 use crate::counters;
 use crate::shims::futex::after_ns;
-use crate::shims::raw::{c, sys};
+use crate::shims::raw::{self, c, sys};
 use crate::shims::wait::block;
 use mungo::interpose::{Place, place};
 use std::ffi::{c_int, c_uint};
@@ -49,9 +49,10 @@ unsafe extern "C" fn clock_nanosleep(
         _ => flags == libc::TIMER_ABSTIME && clock == libc::CLOCK_MONOTONIC,
     };
     if is_plain
-        && !time.is_null()
-        // SAFETY: by the caller.
-        && let Some(deadline_ns) = unsafe { deadline_ns(time, flags == 0) }
+        // An address that cannot be read is the kernel's to refuse, and so is no time at all.
+        && let Some(time) = raw::copy(time)
+        // SAFETY: a time of our own.
+        && let Some(deadline_ns) = unsafe { deadline_ns(&time, flags == 0) }
         && caller.may_suspend()
     {
         counters::clock_nanosleep.park();

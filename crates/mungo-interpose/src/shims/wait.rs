@@ -16,6 +16,8 @@ pub(crate) struct Call {
     pub(crate) limit: Limit,
     /// For a plain read: the bytes that there is room for. A stream that fills less of them is empty. Else 0.
     pub(crate) room: usize,
+    /// Whether the descriptor may be a file's.
+    pub(crate) may_be_file: bool,
 }
 
 /// Until when a call may take.
@@ -30,12 +32,20 @@ pub(crate) enum Limit {
 impl Call {
     pub(crate) fn read(fd: c_int, counter: &'static Counter) -> Call {
         let limit = Limit::Option(libc::SO_RCVTIMEO);
-        Call { fd, side: Side::Read, reason: WaitReason::NetRead, counter, limit, room: 0 }
+        Call { fd, side: Side::Read, reason: WaitReason::NetRead, counter, limit, room: 0, may_be_file: false }
     }
 
     pub(crate) fn write(fd: c_int, counter: &'static Counter) -> Call {
         let limit = Limit::Option(libc::SO_SNDTIMEO);
-        Call { fd, side: Side::Write, reason: WaitReason::NetWrite, counter, limit, room: 0 }
+        Call {
+            fd,
+            side: Side::Write,
+            reason: WaitReason::NetWrite,
+            counter,
+            limit,
+            room: 0,
+            may_be_file: false,
+        }
     }
 
     /// Calls `attempt` until it returns something else than EAGAIN, and waits in between. If it cannot wait, calls
@@ -154,7 +164,9 @@ impl Call {
             }
             Limit::Option(option) => {
                 if is_nonblocking(self.fd) {
-                    return Some(Found::Immediate);
+                    // The mode means nothing for a file: a read that misses the page cache waits for the disk.
+                    let is_file = self.may_be_file && is_file(self.fd);
+                    return (!is_file).then_some(Found::Immediate);
                 }
                 let timeout_ns = timeout_ns(self.fd, option);
                 slot.register(self.fd).ok()?;
@@ -187,6 +199,15 @@ pub(crate) fn is_nonblocking(fd: c_int) -> bool {
     // SAFETY: asks only.
     let flags = unsafe { sys!(SYS_fcntl, fd, libc::F_GETFL) };
     flags >= 0 && flags as c_int & libc::O_NONBLOCK != 0
+}
+
+/// Returns whether the descriptor is a file, or a disk: it cannot be waited for.
+pub(crate) fn is_file(fd: c_int) -> bool {
+    // SAFETY: plain numbers.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: room for the answer.
+    let asked = unsafe { sys!(SYS_fstat, fd, &raw mut about) };
+    asked == 0 && matches!(about.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
 }
 
 /// Returns a time-out of a socket in ns; `u64::MAX`: it has none, or is not a socket.

@@ -30,14 +30,16 @@ pub(crate) fn is_asleep(tid: i32) -> Option<bool> {
     let mut path = Text::<64>::new();
     write!(path, "/proc/self/task/{tid}/stat\0").ok()?;
     let mut text = [0u8; 128];
+    // WHY NOT `libc::close`: with `mungo-interpose` it may be a shim, which takes locks.
     // SAFETY: the path ends with a zero; the kernel writes into `text`.
     let n = unsafe {
-        let file = libc::open(path.as_bytes().as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_bytes().as_ptr(), flags);
         if file < 0 {
             return None;
         }
-        let n = libc::read(file, text.as_mut_ptr().cast(), text.len());
-        libc::close(file);
+        let n = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
+        libc::syscall(libc::SYS_close, file);
         usize::try_from(n).ok()?
     };
     let text = &text[..n];

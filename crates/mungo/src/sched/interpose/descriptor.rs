@@ -16,6 +16,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Length of a wait in ns, until which what is known about a descriptor is not checked. TUNED: guess: three system
 /// calls of 0.3 µs each are nothing after 200 ms.
@@ -60,6 +61,8 @@ pub struct Slot {
     /// What is known of each side: it blocks, has no time-out, and is registered.
     knows_read: AtomicBool,
     knows_write: AtomicBool,
+    /// Held by a goroutine that accepts. std's, which parks goroutines: it is held over a system call that may block.
+    accepting: Mutex<()>,
     /// Whether, besides, it is a stream whose short reads mean that there is no more: TCP.
     is_stream: AtomicBool,
 }
@@ -97,6 +100,7 @@ impl Slot {
             is_nets: AtomicBool::new(false),
             knows_read: AtomicBool::new(false),
             knows_write: AtomicBool::new(false),
+            accepting: Mutex::new(()),
             is_stream: AtomicBool::new(false),
         }))
     }
@@ -135,6 +139,11 @@ impl Slot {
         self.is_stream.store(false, Relaxed);
         self.knows_read.store(false, Relaxed);
         self.knows_write.store(false, Relaxed);
+    }
+
+    /// Lets one goroutine at a time accept from it, until the result is dropped. Parks the caller.
+    pub fn accept_alone(&self) -> MutexGuard<'_, ()> {
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether it belongs to a type of [`net`](crate::net): it does not block.

@@ -313,6 +313,17 @@ pub fn futex_wake(place: Place, address: usize, n: u32, bits: u32, kernel: impl 
     woken
 }
 
+/// Wakes all goroutines that wait at `address`, and no threads. Returns how many.
+pub fn wake_goroutines(place: Place, address: usize) -> i64 {
+    // ORDERING: SeqCst: as in `futex_wake`.
+    fence(SeqCst);
+    let bucket = bucket_of(address);
+    match bucket.parked.load(Relaxed) {
+        0 => 0,
+        _ => i64::from(wake_parked(place, bucket, address, u32::MAX, u32::MAX)),
+    }
+}
+
 fn wake_parked(place: Place, bucket: &'static Bucket, address: usize, n: u32, bits: u32) -> u32 {
     let caller = match place {
         Place::Thread => {

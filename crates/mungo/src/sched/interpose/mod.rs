@@ -17,11 +17,12 @@ mod threads;
 
 pub(crate) use descriptor::note_net;
 pub use descriptor::{Refusal, Side, Slot, Wait};
-pub use futex::{FutexWait, InKernel, futex_wait, futex_wake};
+pub use futex::{FutexWait, InKernel, futex_wait, futex_wake, wake_goroutines};
 pub use threads::{may_be_goroutine, set_thread_names, thread_block};
 
 use crate::sched::run::current::{self, Running};
 use crate::sched::run::g::G;
+use crate::sched::threads::bound;
 use crate::sched::timers;
 use crate::sys::clock;
 use crate::sys::interrupted::own_signal_mask;
@@ -91,6 +92,13 @@ impl Caller {
             // SAFETY: the M that runs this goroutine, which stays there meanwhile.
             unsafe { &*g.m.load(Relaxed) }.signal_mask.load(Relaxed) == mask
         })
+    }
+
+    /// Undoes one [`lock_os_thread`](crate::lock_os_thread) whose guard was forgotten.
+    pub fn unlock_thread(self) {
+        if let Some(running) = Running::enter() {
+            bound::unlock(running.g());
+        }
     }
 
     /// Returns whether a signal handler runs on its thread's alternate stack. Asks the kernel only if the stack is not
