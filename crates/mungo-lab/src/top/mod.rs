@@ -61,7 +61,7 @@ fn picture(sample: &Sample, columns: usize) -> Result<Vec<String>> {
     drawn(sample, &view, (columns.clamp(40, 400) as u16, 50))
 }
 
-/// Draws a view without a terminal, in so many columns and lines. Returns the lines, without blanks at the end.
+/// Draws a view without a terminal; `size` is in columns and lines. Returns the lines, without blanks at the end.
 fn drawn(sample: &Sample, view: &View, size: (u16, u16)) -> Result<Vec<String>> {
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).map_err(of_terminal)?;
     terminal.draw(|frame| screen::draw(frame, sample, view)).map_err(of_terminal)?;

@@ -318,7 +318,7 @@ mod tests {
     use crate::top::drawn;
     use serde_json::json;
 
-    /// A busy program with so many Ps, as it is seen the second time.
+    /// A busy program, as it is seen the second time.
     fn sample(procs: u64) -> Sample {
         let said = |look: u64| {
             let times = json!({ "p50_ns": 251_700_000, "p99_ns": 1_600_000_000, "max_ns": 2_100_000_000,

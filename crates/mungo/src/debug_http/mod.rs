@@ -257,6 +257,6 @@ mod tests {
         let answer = crate::spawn::go(|| trace_for(Duration::from_secs(60), 100)).join().unwrap();
         let body = String::from_utf8_lossy(&answer.body);
         assert!(answer.status == 503 && body.contains("ask for fewer seconds"), "{} {body}", answer.status);
-        assert!(start.elapsed() < Duration::from_secs(50), "nobody waits for the rest of it");
+        assert!(start.elapsed() < Duration::from_secs(50), "the rest of it is not waited for");
     }
 }

@@ -361,15 +361,15 @@ mod tests {
 
     #[test]
     fn an_m_gets_up_once_in_the_slack() {
-        const SLACK_NS: u64 = 2_000_000;
-        let slack = Duration::from_nanos(SLACK_NS);
+        let slack = Duration::from_millis(2);
+        let slack_ns = slack.as_nanos() as u64;
         crate::Runtime::builder().procs(1).timer_slack(slack).build().expect("a runtime").run(|| {
             let shared = current::g().expect("a goroutine").shared();
             let now = clock::now_ns();
             assert_eq!(shared.gets_up_ns(now), now, "the first one");
             shared.last_timer_ns.store(now, Relaxed);
-            assert_eq!(shared.gets_up_ns(now + 1), now + SLACK_NS);
-            assert_eq!(shared.gets_up_ns(now + SLACK_NS + 1), now + SLACK_NS + 1, "after a pause");
+            assert_eq!(shared.gets_up_ns(now + 1), now + slack_ns);
+            assert_eq!(shared.gets_up_ns(now + slack_ns + 1), now + slack_ns + 1, "after a pause");
             assert_eq!(shared.gets_up_ns(u64::MAX), u64::MAX, "none");
         });
     }
