@@ -6,6 +6,7 @@
 //! Bad at: it knows no priorities and no deadlines; a woken goroutine waits in line.
 
 use super::{Options, Policy, Proc, Scheduler, every};
+use std::any::Any;
 
 /// The policy of the runtime itself. See `policies/default.rs` for what it is good at.
 ///
@@ -69,6 +70,12 @@ impl Default for DefaultPolicy {
     }
 }
 
+/// Returns whether the runtime has this policy built in, and needs no engine for it.
+pub(crate) fn is_built_in(policy: &dyn Scheduler) -> bool {
+    let policy: &dyn Any = policy;
+    policy.downcast_ref::<DefaultPolicy>().is_some_and(|default| !default.measured)
+}
+
 impl Scheduler for DefaultPolicy {
     fn name(&self) -> &str {
         "default"
@@ -76,9 +83,5 @@ impl Scheduler for DefaultPolicy {
 
     fn check_global_queue(&self, proc: &mut Proc<'_>) -> bool {
         every(proc, self.every)
-    }
-
-    fn is_built_in(&self) -> bool {
-        !self.measured
     }
 }

@@ -5,7 +5,7 @@
 
 mod chaos;
 mod deadline;
-mod default;
+pub(crate) mod default;
 mod fair;
 mod fifo;
 mod handle;
@@ -48,6 +48,7 @@ pub(crate) use task::Node;
 
 use crate::policies::order::{FRESH_NS, GLOBAL_EVERY, STEAL_ROUNDS};
 use crate::reason::WaitReason;
+use std::any::Any;
 use std::time::Duration;
 
 /// A task to run.
@@ -139,7 +140,7 @@ pub enum Event {
 /// assert_eq!(machine.next(&TimersFirst, 0), Some(b));
 /// assert_eq!(machine.next(&TimersFirst, 0), Some(a));
 /// ```
-pub trait Scheduler: Send + Sync + 'static {
+pub trait Scheduler: Any + Send + Sync {
     /// Returns the policy's name, for messages and statistics.
     ///
     /// ```
@@ -487,12 +488,6 @@ pub trait Scheduler: Send + Sync + 'static {
     /// assert!(!Fifo::new().accounts_cpu_time());
     /// ```
     fn accounts_cpu_time(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the runtime has this policy built in. Not for other policies.
-    #[doc(hidden)]
-    fn is_built_in(&self) -> bool {
         false
     }
 }

@@ -5,6 +5,7 @@
 //! goroutines: its tasks are void from then on. So nothing is lost and nothing runs twice, whatever it did.
 
 use super::{Engine, hooks};
+use crate::policies::default::is_built_in;
 use crate::policies::stats::Stats;
 use crate::policies::{DefaultPolicy, Policy};
 use crate::protocols::runq::RunQueue;
@@ -128,7 +129,7 @@ pub(crate) struct Removed {
 /// Puts a policy in force. Returns what must be dropped outside of the runtime.
 #[must_use = "drop it outside of the runtime"]
 pub(crate) fn install(shared: &Shared, policy: Policy) -> Option<Removed> {
-    let engine = (!policy.as_scheduler().is_built_in()).then(|| Arc::new(Engine::new(policy.clone())));
+    let engine = (!is_built_in(policy.as_scheduler())).then(|| Arc::new(Engine::new(policy.clone())));
     exchange(shared, Some(policy), engine, None)
 }
 

@@ -54,8 +54,8 @@ pub(crate) enum Switch {
     Yield = 0,
     /// It waits for its wake-up.
     Park = 1,
-    /// It goes to the back of the global queue: its slice is over.
-    Hungry = 2,
+    /// It was preempted: it makes room, and goes to the queue of those that compute.
+    Preempted = 2,
     /// It goes to the global queue: its M lost the P while it was blocked.
     WithoutP = 3,
     /// It has ended.
@@ -68,7 +68,7 @@ impl Switch {
         match word {
             0 => Switch::Yield,
             1 => Switch::Park,
-            2 => Switch::Hungry,
+            2 => Switch::Preempted,
             3 => Switch::WithoutP,
             _ => Switch::End,
         }

@@ -65,7 +65,7 @@ pub(crate) struct P {
     asked_for: AtomicU64,
     pub(crate) credit: Credit,
     /// Whether its goroutine shall make room at once. Set by the thread that asked it to, cleared by the monitor.
-    pub(crate) urgent: AtomicBool,
+    pub(crate) wanted_now: AtomicBool,
     /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
     pub(crate) upcoming: AtomicPtr<G>,
     /// What its owner has seen of the other Ps, as a thief. Owner.
@@ -152,7 +152,7 @@ impl P {
             asked_after_ns: AtomicU64::new(0),
             asked_for: AtomicU64::new(0),
             credit: Credit::new(),
-            urgent: AtomicBool::new(false),
+            wanted_now: AtomicBool::new(false),
             upcoming: AtomicPtr::new(std::ptr::null_mut()),
             seen: Memory::new(),
             core: UnsafeCell::new(Core {

@@ -131,7 +131,7 @@ impl Running {
     fn yield_if_outermost(&self) {
         if self.g.runtime_depth() == 1 && self.p().take_request() {
             self.g.needs_no_p.store(true, Relaxed);
-            Running { g: self.g, p: self.p }.suspend(Switch::Hungry);
+            Running { g: self.g, p: self.p }.suspend(Switch::Preempted);
             self.g.needs_no_p.store(false, Relaxed);
             self.g.enter_runtime();
         }

@@ -57,22 +57,22 @@ fn execute(m: &'static M, last_p: &mut &'static P, (g, inherit): Found) -> Optio
     if !inherit {
         p.next_tick();
     }
-    let switch = p.counters.switches.next();
+    let number = p.counters.switches.next();
     traced::start(m, Some(p), &g, inherit);
     if g.stamp.load(Relaxed) != UNTIMED {
         p.sampler.started(&g);
     }
-    let timed_ns = if p.sampler.switches.is_turn(switch) { p.sampler.begin(switch, &g) } else { 0 };
+    let timed_ns = if p.sampler.switches.is_turn(number) { p.sampler.begin(number, &g) } else { 0 };
     if !g.started() {
         start(m, p, g);
     }
-    let why = resume(m, g);
+    let switch = resume(m, g);
     if timed_ns != 0
         && let Some(p) = m.p()
     {
-        p.sampler.ended(timed_ns, &g, why); // perhaps another one than before
+        p.sampler.ended(timed_ns, &g, switch); // perhaps another one than before
     }
-    came_off(m, last_p, g, why)
+    came_off(m, last_p, g, switch)
 }
 
 /// Moves to the thread-locals of a goroutine that this M owns, and runs it until it comes back.
@@ -84,30 +84,30 @@ fn resume(m: &'static M, g: GPtr) -> Switch {
         current::set(&*g);
     }
     // SAFETY: this M owns the goroutine, by the callers; its thread-locals are loaded.
-    let why = unsafe { g.resume() };
+    let switch = unsafe { g.resume() };
     if g.shares_tls() {
         current::set(std::ptr::null());
     }
     m.g.store(std::ptr::null_mut(), Relaxed);
-    why
+    switch
 }
 
 /// Serves a goroutine that came off its stack. Returns the next one if it is at hand.
 #[inline(always)]
-fn came_off(m: &'static M, last_p: &mut &'static P, g: GPtr, why: Switch) -> Option<Found> {
+fn came_off(m: &'static M, last_p: &mut &'static P, g: GPtr, switch: Switch) -> Option<Found> {
     let shared: &Shared = m.shared();
     // The M's P may have changed while the goroutine ran, or be gone.
     if !g.bound.load(Relaxed).is_null() {
-        let next = bound::came_back(m, g, why)?;
+        let next = bound::came_back(m, g, switch)?;
         *last_p = m.p().expect("a bound goroutine waited for its P");
         return Some(next);
     }
-    let Some(p) = m.p() else { return without_p(m, g, why) };
+    let Some(p) = m.p() else { return without_p(m, g, switch) };
     *last_p = p;
-    match why {
+    match switch {
         Switch::Yield => yielded(m, p, shared, g),
         Switch::Park => parked(m, p, shared, g),
-        Switch::Hungry => {
+        Switch::Preempted => {
             m.load_own_tls();
             p.counters.preemptions.add(1);
             traced::preempted(m, p, &g, false);
@@ -127,12 +127,12 @@ fn came_off(m: &'static M, last_p: &mut &'static P, g: GPtr, why: Switch) -> Opt
 #[inline(never)]
 pub(crate) fn run_without_p(m: &'static M, g: GPtr) {
     traced::goes_on(m, &g);
-    let why = resume(m, g); // it does not count on a P (`G::needs_no_p`)
+    let switch = resume(m, g); // it does not count on a P (`G::needs_no_p`)
     let Some(mut p) = m.p() else {
-        without_p(m, g, why);
+        without_p(m, g, switch);
         return;
     };
-    let mut next = came_off(m, &mut p, g, why);
+    let mut next = came_off(m, &mut p, g, switch);
     while let Some(found) = next {
         next = execute(m, &mut p, found);
     }
@@ -141,11 +141,11 @@ pub(crate) fn run_without_p(m: &'static M, g: GPtr) {
 /// Queues a goroutine without a P, which was blocked, lost the P and found no other, or was interrupted while it
 /// computed without one. The M has nothing to do afterwards.
 #[cold]
-fn without_p(m: &M, g: GPtr, why: Switch) -> Option<Found> {
+fn without_p(m: &M, g: GPtr, switch: Switch) -> Option<Found> {
     m.load_own_tls();
     traced::blocked(m, &g);
     m.stray.store(false, Relaxed); // it has no goroutine any more
-    let why = if why == Switch::Hungry { Why::Preempted } else { Why::Unblocked };
+    let why = if switch == Switch::Preempted { Why::Preempted } else { Why::Unblocked };
     enqueue(m.shared(), g, why, From::Elsewhere);
     m.shared().wake_one();
     None

@@ -18,7 +18,7 @@ use crate::sched::pick::{From, Why, enqueue_all};
 use crate::sched::report::schedtrace::SchedTrace;
 use crate::sched::report::sigquit;
 use crate::sched::run::g::G;
-use crate::sched::run::p::RETIRE as RETIRE_FLAG;
+use crate::sched::run::p::RETIRE;
 use crate::sched::shared::Shared;
 use crate::sched::threads::starter::wake_on_time;
 use crate::sched::timers::heap::Due;
@@ -41,9 +41,9 @@ pub(crate) const TIMERS: u32 = 1 << 2;
 /// Descriptors have become ready, and every P is busy.
 pub(crate) const NETWORK: u32 = 1 << 3;
 /// A policy decides, every P is busy, and there may be news for it.
-pub(crate) const POLICY: u32 = 1 << 4;
+pub(crate) const JOB_POLICY: u32 = 1 << 4;
 /// A P goes out of service.
-pub(crate) const RETIRE: u32 = 1 << 5;
+pub(crate) const JOB_RETIRE: u32 = 1 << 5;
 /// The cap of threads was reached.
 pub(crate) const CAP: u32 = 1 << 6;
 /// Goroutines wait for futexes that were woken inside the runtime: see `sched/interpose/futex.rs`.
@@ -120,7 +120,7 @@ impl State {
         if asked & DUMP != 0 {
             sigquit::serve();
         }
-        if asked & RETIRE != 0 {
+        if asked & JOB_RETIRE != 0 {
             loop {
                 let Some(p) = shared.synced.lock().retiring.pop() else { break };
                 shared.retire(p);
@@ -132,7 +132,7 @@ impl State {
         if asked & NETWORK != 0 {
             serve_network(shared);
         }
-        if asked & POLICY != 0 {
+        if asked & JOB_POLICY != 0 {
             hooks::serve_inbox(shared);
             self.watchdog.look(shared, now);
         }
@@ -224,7 +224,7 @@ fn flush_idle_ps(shared: &Shared) {
         // SAFETY: it is in no list, so it is ours.
         unsafe { p.core() }.flush();
         let mut synced = shared.synced.lock();
-        if p.flags.load(Relaxed) & RETIRE_FLAG != 0 {
+        if p.flags.load(Relaxed) & RETIRE != 0 {
             drop(synced);
             shared.retire(p);
             continue;

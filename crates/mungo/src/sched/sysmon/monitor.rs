@@ -191,7 +191,7 @@ impl Monitor {
 
     /// Calls it because the goroutine on `p` was asked to make room at once.
     pub(crate) fn call_for(&self, p: &P) {
-        p.urgent.store(true, Relaxed); // published with the call
+        p.wanted_now.store(true, Relaxed); // published with the call
         self.call();
     }
 
@@ -199,7 +199,7 @@ impl Monitor {
     /// policy may want one of them for it.
     pub(crate) fn notice_inbox(&self, shared: &Shared) {
         if shared.policy.is_active() && shared.counts.idle_ps() == 0 {
-            shared.helper.ask(helper::POLICY);
+            shared.helper.ask(helper::JOB_POLICY);
         }
     }
 

@@ -177,7 +177,7 @@ impl Watch {
             }
         }
         if shared.policy.is_active() && (shared.counts.idle_ps() == 0 || shared.policy.has_work()) {
-            shared.helper.ask(helper::POLICY);
+            shared.helper.ask(helper::JOB_POLICY);
         }
         self.serve_urgent(shared, now);
         self.serve_network(shared);
@@ -354,7 +354,10 @@ impl Watch {
     /// Serves a policy that wants Ps for goroutines that have just become runnable.
     fn serve_urgent(&mut self, shared: &Shared, now: u64) {
         for p in shared.all_ps() {
-            if p.urgent.load(Relaxed) && p.urgent.swap(false, Relaxed) && p.flags.load(Relaxed) & PREEMPT != 0 {
+            if p.wanted_now.load(Relaxed)
+                && p.wanted_now.swap(false, Relaxed)
+                && p.flags.load(Relaxed) & PREEMPT != 0
+            {
                 // SAFETY: Ms live as long as the runtime.
                 if let Some(m) = unsafe { p.m.load(Acquire).as_ref() } {
                     self.evict(shared, m, p, now);

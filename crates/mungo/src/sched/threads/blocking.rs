@@ -133,8 +133,8 @@ pub(crate) fn contest_in_vain(m: &M) {
 }
 
 /// Gets a P for a goroutine that enters the runtime and finds its P gone. Returns with a P, perhaps on another M. `why`
-/// tells the queue that the goroutine waits in, if it has to: [`Switch::WithoutP`], or [`Switch::Hungry`] for one that
-/// computes.
+/// tells the queue that the goroutine waits in, if it has to: [`Switch::WithoutP`], or [`Switch::Preempted`] for one
+/// that computes.
 #[cold]
 pub(crate) fn reacquire(g: &'static G, why: Switch) {
     // SAFETY: the M that runs us.

@@ -38,7 +38,7 @@ pub(crate) fn may_run(m: &'static M, g: GPtr) -> bool {
     let p = m.p().expect("a worker with a goroutine has a P");
     hooks::handed_over(home, g);
     m.drop_p();
-    m.shared().succeed(home, p);
+    m.shared().hand_to_successor(home, p);
     false
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn came_back(m: &'static M, g: GPtr, why: Switch) -> Option<Found> {
         }
         _ => {
             let why = match why {
-                Switch::Hungry => {
+                Switch::Preempted => {
                     p.counters.preemptions.add(1);
                     traced::preempted(m, p, &g, false);
                     p.take_request();

@@ -110,7 +110,7 @@ impl Shared {
                 }
                 self.hand_to(m, p, true);
             }
-            false => self.succeed(m, p),
+            false => self.hand_to_successor(m, p),
         }
         if is_last {
             self.starter.call(); // the next one is made ahead
@@ -165,12 +165,12 @@ impl Shared {
             self.wake_one();
         }
         if let Some(m) = home {
-            self.succeed(m, p);
+            self.hand_to_successor(m, p);
         }
     }
 
     /// Does as [`hand_to`](Self::hand_to), for an M that takes the place of one that sleeps, or is about to.
-    pub(crate) fn succeed(&self, m: &M, p: &P) {
+    pub(crate) fn hand_to_successor(&self, m: &M, p: &P) {
         self.find_cpu_for(m);
         self.hand_to(m, p, false);
     }
@@ -211,7 +211,7 @@ impl Shared {
             // WHY NOT here: that takes memory, and the monitor must not wait for any.
             synced.retiring.push(p);
             drop(synced);
-            self.helper.ask(helper::RETIRE);
+            self.helper.ask(helper::JOB_RETIRE);
         } else if !p.runq.is_empty()
             || self.global_len() > 0
             || self.policy.has_work()

@@ -286,8 +286,8 @@ extern "C" fn injected(frame: &crate::stack::inject::Frame) {
     // SAFETY: the M that runs this goroutine.
     match unsafe { &*g.m.load(Relaxed) }.p() {
         // SAFETY: we are this goroutine, and in the runtime.
-        Some(_) => unsafe { g.suspend(Switch::Hungry) },
-        None => blocking::reacquire(g, Switch::Hungry),
+        Some(_) => unsafe { g.suspend(Switch::Preempted) },
+        None => blocking::reacquire(g, Switch::Preempted),
     }
     g.needs_no_p.store(false, Relaxed);
     g.end_interruption();
