@@ -20,6 +20,12 @@ pub struct RuntimeBuilder(pub(crate) Settings);
 impl RuntimeBuilder {
     /// Sets how many goroutines may run at the same time. Default: `MUNGO_PROCS`, else what the machine, the affinity
     /// mask and the CPU quota of the cgroup allow, re-read while running.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// assert_eq!(runtime.run(mungo::procs), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn procs(mut self, n: usize) -> Self {
         self.0.procs = Some(n);
         self
@@ -28,6 +34,13 @@ impl RuntimeBuilder {
     /// Sets the least stack that a goroutine gets, in bytes, unless it asks for another size. Only pages that were
     /// touched cost memory. Default: `MUNGO_STACK_SIZE`, else 256 KiB less guard page and
     /// thread-locals, and at least 192 KiB.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().stack_size(8 << 20).build()?;
+    /// let sum = runtime.run(|| [1u8; 4 << 20].iter().map(|&b| u64::from(b)).sum::<u64>());
+    /// assert_eq!(sum, 4 << 20);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.0.stack_size = Some(bytes);
         self
@@ -48,12 +61,26 @@ impl RuntimeBuilder {
     /// The runtime has three threads of its own, and keeps one more asleep as a spare; they do not count, nor does a
     /// thread whose goroutine waits for something while it is [locked](crate::lock_os_thread) to it. With a
     /// [policy](Self::scheduler) of the program all goroutines count as begun.
+    ///
+    /// ```
+    /// let error = mungo::Runtime::builder().procs(4).max_threads(2).build().unwrap_err();
+    /// assert!(error.to_string().contains("max_threads is 2"));
+    /// ```
     pub fn max_threads(mut self, n: usize) -> Self {
         self.0.max_threads = Some(n);
         self
     }
 
     /// Sets how long a goroutine may run while others wait. Default: `MUNGO_TIME_SLICE`, else 10 ms.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let long = mungo::Runtime::builder().time_slice(Duration::from_millis(100)).build();
+    /// assert!(long.is_ok());
+    /// let none = mungo::Runtime::builder().time_slice(Duration::ZERO).build().unwrap_err();
+    /// assert!(none.to_string().contains("from 100 µs to an hour"));
+    /// ```
     pub fn time_slice(mut self, slice: Duration) -> Self {
         self.0.time_slice = Some(slice);
         self
@@ -97,6 +124,13 @@ impl RuntimeBuilder {
 
     /// Sets for how long a policy may leave a goroutine waiting while others are served or Ps are idle. After that
     /// time the built-in policy replaces it. Default: `MUNGO_POLICY_WATCHDOG`, else 5 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let error = mungo::Runtime::builder().policy_watchdog(Duration::ZERO).build().unwrap_err();
+    /// assert!(error.to_string().contains("at least 20 ms"));
+    /// ```
     pub fn policy_watchdog(mut self, limit: Duration) -> Self {
         self.0.policy_watchdog = Some(limit);
         self

@@ -25,6 +25,11 @@ enum Who {
 }
 
 /// Identifies a goroutine within its runtime; never used again.
+///
+/// ```
+/// let (a, b) = (mungo::go(|| ()), mungo::go(|| ()));
+/// assert_ne!(a.goroutine().id(), b.goroutine().id());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GoroutineId(u64);
 
@@ -33,6 +38,11 @@ const THREAD: u64 = 1 << 63;
 
 impl GoroutineId {
     /// Returns the number.
+    ///
+    /// ```
+    /// let id = mungo::go(|| mungo::current().id()).join().unwrap();
+    /// assert_eq!(id.to_string(), id.as_u64().to_string());
+    /// ```
     pub fn as_u64(self) -> u64 {
         self.0
     }
@@ -56,6 +66,12 @@ impl From<GRef> for Goroutine {
 
 impl Goroutine {
     /// Returns its id. Ids of plain threads differ from those of all goroutines.
+    ///
+    /// ```
+    /// let handle = mungo::go(|| mungo::current().id());
+    /// let id = handle.goroutine().id();
+    /// assert_eq!(handle.join().unwrap(), id);
+    /// ```
     pub fn id(&self) -> GoroutineId {
         match self.0 {
             Who::Goroutine { id, .. } | Who::Thread { id, .. } => GoroutineId(id),
@@ -63,6 +79,10 @@ impl Goroutine {
     }
 
     /// Returns its name, if it was given one.
+    ///
+    /// ```
+    /// assert_eq!(mungo::go(|| ()).goroutine().name(), None);
+    /// ```
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
             Who::Goroutine { g, .. } => g.name(),
@@ -81,6 +101,16 @@ impl Goroutine {
     }
 
     /// Ends its [`park`], or lets its next one return at once. As [`std::thread::Thread::unpark`].
+    ///
+    /// ```
+    /// // The token may come first: then the park returns at once.
+    /// let once = mungo::go(|| {
+    ///     mungo::current().unpark();
+    ///     mungo::park();
+    ///     "not for ever"
+    /// });
+    /// assert_eq!(once.join().unwrap(), "not for ever");
+    /// ```
     pub fn unpark(&self) {
         match &self.0 {
             Who::Thread { thread, .. } => thread.unpark(),
@@ -95,6 +125,12 @@ impl Goroutine {
 }
 
 /// Returns a handle to the calling goroutine, or plain thread.
+///
+/// ```
+/// let handle = mungo::go(mungo::current);
+/// let seen_from_outside = handle.goroutine().id();
+/// assert_eq!(handle.join().unwrap().id(), seen_from_outside);
+/// ```
 pub fn current() -> Goroutine {
     match current::g() {
         Some(g) => GRef::new(g).into(),

@@ -36,6 +36,18 @@ pub struct Runtime {
 }
 
 /// Goroutines were still alive when [`Runtime::shutdown`] ran out of time.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// let sleeper = runtime.spawn(mungo::park);
+/// let error = runtime.shutdown(Duration::from_millis(5)).unwrap_err();
+/// assert_eq!(error.remaining(), 1);
+/// sleeper.goroutine().unpark();
+/// sleeper.join().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownError {
     remaining: usize,
@@ -59,6 +71,11 @@ impl std::error::Error for ShutdownError {}
 impl Runtime {
     /// Makes a runtime with the settings of the environment and the machine.
     ///
+    /// ```
+    /// assert_eq!(mungo::Runtime::new()?.run(|| 6 * 7), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`RuntimeBuilder::build`].
     pub fn new() -> io::Result<Runtime> {
@@ -66,12 +83,24 @@ impl Runtime {
     }
 
     /// Returns a builder, to choose settings.
+    ///
+    /// ```
+    /// assert_eq!(mungo::Runtime::builder().procs(3).build()?.run(mungo::procs), 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
     /// Runs `f` as a goroutine of this runtime, waits for it, and returns what it returned. The caller may be a plain
     /// thread or a goroutine. Other goroutines go on after `f` ended.
+    ///
+    /// ```
+    /// let text = String::from("borrowed");
+    /// let runtime = mungo::Runtime::new()?;
+    /// assert_eq!(runtime.run(|| text.len()), 8);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If `f` panicked, with the same payload.
@@ -85,6 +114,13 @@ impl Runtime {
     }
 
     /// Starts a goroutine on this runtime.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// let there = runtime.spawn(mungo::procs);
+    /// assert_eq!(there.join().unwrap(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If there is no memory for its stack; [`Builder::spawn_on`](crate::Builder::spawn_on) returns the error.
@@ -101,6 +137,14 @@ impl Runtime {
 
     /// Changes the number of Ps and returns the old one. From then on the runtime ignores the CPU quota. A P that goes
     /// away leaves at its next scheduling point.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// assert_eq!(runtime.set_procs(2)?, 1);
+    /// assert_eq!(runtime.run(mungo::procs), 2);
+    /// assert!(runtime.set_procs(0).is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` if `n` is 0 or above 1024; `OutOfMemory`.
@@ -121,11 +165,27 @@ impl Runtime {
     }
 
     /// Returns counts of what the policy did so far.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Lifo::new()).build()?;
+    /// assert_eq!(runtime.policy_stats().policy, "lifo");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn policy_stats(&self) -> Stats {
         switch::stats_of(&self.shared)
     }
 
     /// Waits until all goroutines have ended and the threads have left, for at most `timeout`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = mungo::Runtime::new()?;
+    /// let answer = runtime.spawn(|| 42);
+    /// assert!(runtime.shutdown(Duration::from_secs(60)).is_ok());
+    /// assert_eq!(answer.join().unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Fails if some goroutines had not ended. Nothing is lost then: they go on in the background as after a drop.
@@ -174,21 +234,45 @@ impl Drop for Runtime {
 /// Returns how many goroutines of this runtime are alive.
 ///
 /// "This runtime" is the calling goroutine's, on a plain thread the default one.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::bounded::<()>(0);
+/// let waiting = mungo::go(move || rx.recv());
+/// assert!(mungo::num_goroutines() >= 1);
+/// drop(tx);
+/// assert!(waiting.join().unwrap().is_err());
+/// ```
 pub fn num_goroutines() -> usize {
     with_current(|shared| shared.live() as usize)
 }
 
 /// Returns how many CPUs this process may use: by the affinity mask, not the quota.
+///
+/// ```
+/// assert!(mungo::num_cpus() >= 1);
+/// ```
 pub fn num_cpus() -> usize {
     crate::cpus::num_cpus()
 }
 
 /// Returns how many goroutines of this runtime may run at the same time.
+///
+/// ```
+/// let runtime = mungo::Runtime::builder().procs(2).build()?;
+/// assert_eq!(runtime.run(mungo::procs), 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn procs() -> usize {
     with_current(|shared| shared.procs() as usize)
 }
 
 /// Changes [`procs`] and returns the old number. See [`Runtime::set_procs`].
+///
+/// ```
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// assert_eq!(runtime.run(|| (mungo::set_procs(2), mungo::procs())), (1, 2));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Panics
 /// If `n` is 0 or above 1024, or there is no memory for more Ps.
@@ -206,6 +290,13 @@ unsafe impl<R> Send for Handed<R> {}
 impl RuntimeBuilder {
     /// Starts the runtime.
     ///
+    /// ```
+    /// use std::io::ErrorKind;
+    ///
+    /// assert!(mungo::Runtime::builder().build().is_ok());
+    /// assert_eq!(mungo::Runtime::builder().procs(0).build().unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// ```
+    ///
     /// # Errors
     /// Returns `Unsupported` where goroutines cannot have thread-locals of their own, with the reason, unless
     /// [that is allowed](Self::allow_shared_thread_locals); `InvalidInput` for settings that make no sense, named in
@@ -217,6 +308,13 @@ impl RuntimeBuilder {
 
 impl Builder {
     /// Starts the goroutine on `runtime`.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// let there = mungo::Builder::new().spawn_on(&runtime, mungo::procs)?;
+    /// assert_eq!(there.join().unwrap(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`spawn`](Self::spawn).

@@ -12,6 +12,12 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
 /// Spawns goroutines that borrow from outside; see [`scope`].
+///
+/// ```
+/// let mut words = vec!["one".to_owned(), "two".to_owned()];
+/// mungo::scope(|s| words.iter_mut().for_each(|word| drop(s.spawn(|| word.make_ascii_uppercase()))));
+/// assert_eq!(words, ["ONE", "TWO"]);
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     data: NonNull<ScopeData>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -58,6 +64,11 @@ where
 impl<'scope> Scope<'scope, '_> {
     /// Starts a goroutine that may borrow what outlives the scope.
     ///
+    /// ```
+    /// let text = String::from("borrowed");
+    /// assert_eq!(mungo::scope(|s| s.spawn(|| text.len()).join().unwrap()), 8);
+    /// ```
+    ///
     /// # Panics
     /// As [`go`](crate::go).
     #[track_caller]
@@ -98,6 +109,12 @@ impl std::fmt::Debug for Scope<'_, '_> {
 }
 
 /// A handle to a goroutine of a [`Scope`]. As [`JoinHandle`] it is a future too.
+///
+/// ```
+/// let numbers = [1, 2, 3];
+/// let sum = mungo::scope(|s| mungo::block_on(s.spawn(|| numbers.iter().sum::<i32>())).unwrap());
+/// assert_eq!(sum, 6);
+/// ```
 pub struct ScopedJoinHandle<'scope, T> {
     inner: JoinHandle<T>,
     scope: PhantomData<&'scope ()>,
@@ -107,6 +124,11 @@ impl<T> Unpin for ScopedJoinHandle<'_, T> {}
 
 impl<T> ScopedJoinHandle<'_, T> {
     /// See [`JoinHandle::join`].
+    ///
+    /// ```
+    /// let caught = mungo::scope(|s| s.spawn(|| -> u32 { panic!("out of paper") }).join().is_err());
+    /// assert!(caught);
+    /// ```
     ///
     /// # Errors
     /// The panic's payload.
@@ -142,6 +164,19 @@ impl<T> std::fmt::Debug for ScopedJoinHandle<'_, T> {
 
 impl Builder {
     /// Starts the goroutine within `scope`.
+    ///
+    /// ```
+    /// let text = String::from("borrowed");
+    /// let name = mungo::scope(|s| {
+    ///     let reader = mungo::Builder::new().name("reader".to_owned()).spawn_scoped(s, || {
+    ///         assert_eq!(text, "borrowed");
+    ///         mungo::current().name().map(str::to_owned)
+    ///     })?;
+    ///     std::io::Result::Ok(reader.join().unwrap())
+    /// })?;
+    /// assert_eq!(name.as_deref(), Some("reader"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`spawn`](Self::spawn).

@@ -32,6 +32,13 @@ impl<T> JoinHandle<T> {
     /// Waits until the goroutine has ended, its thread-locals' destructors included, and returns its result, or what it
     /// panicked with. Works on goroutines, which park, and on plain threads, which block.
     ///
+    /// ```
+    /// let good = mungo::go(|| 42);
+    /// assert_eq!(good.join().unwrap(), 42);
+    /// let bad = mungo::go(|| -> u32 { panic!("out of paper") });
+    /// assert_eq!(bad.join().unwrap_err().downcast_ref(), Some(&"out of paper"));
+    /// ```
+    ///
     /// # Errors
     /// Returns the panic's payload.
     ///
@@ -45,11 +52,29 @@ impl<T> JoinHandle<T> {
     }
 
     /// Returns whether the goroutine has ended: then `join` returns at once.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::bounded::<()>(0);
+    /// let waiting = mungo::go(move || rx.recv());
+    /// assert!(!waiting.is_finished());
+    /// drop(tx);
+    /// while !waiting.is_finished() {
+    ///     mungo::yield_now();
+    /// }
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.g().is_done()
     }
 
     /// Returns the goroutine, for its id, its name, and to unpark it.
+    ///
+    /// ```
+    /// let sleeper = mungo::Builder::new().name("sleeper".to_owned()).spawn(mungo::park)?;
+    /// assert_eq!(sleeper.goroutine().name(), Some("sleeper"));
+    /// sleeper.goroutine().unpark();
+    /// sleeper.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn goroutine(&self) -> Goroutine {
         Goroutine::from(self.g().clone())
     }
@@ -127,11 +152,24 @@ pub struct Builder {
 
 impl Builder {
     /// Describes a goroutine without a name, with the runtime's stack size.
+    ///
+    /// ```
+    /// assert_eq!(mungo::Builder::new().spawn(|| mungo::current().name().is_none())?.join().unwrap(), true);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Builder {
         Builder::default()
     }
 
     /// Sets its name, for dumps, panics, traces and, if its thread-locals are its own, [`std::thread::current`].
+    ///
+    /// ```
+    /// let named = mungo::Builder::new().name("parser".to_owned());
+    /// assert_eq!(named.spawn(|| mungo::current().name() == Some("parser"))?.join().unwrap(), true);
+    /// let error = mungo::Builder::new().name("a\0b".to_owned()).spawn(|| ()).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[doc(alias("name a goroutine"))]
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
@@ -139,6 +177,13 @@ impl Builder {
     }
 
     /// Sets the least stack that it needs, in bytes.
+    ///
+    /// ```
+    /// let roomy = mungo::Builder::new().stack_size(8 << 20);
+    /// let sum = roomy.spawn(|| [1u8; 4 << 20].iter().map(|&b| u64::from(b)).sum::<u64>())?;
+    /// assert_eq!(sum.join().unwrap(), 4 << 20);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -218,6 +263,13 @@ impl Builder {
     }
 
     /// Starts the goroutine, as [`go`] does.
+    ///
+    /// ```
+    /// let answer = mungo::Builder::new().spawn(|| 42)?;
+    /// assert_eq!(answer.join().unwrap(), 42);
+    /// assert!(mungo::Builder::new().stack_size(1).spawn(|| ()).is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns `InvalidInput` for a name with a NUL or a stack size below 16 KiB or above 16 GiB; `OutOfMemory`; and

@@ -44,6 +44,10 @@ where
 
 /// Starts a goroutine: the same as [`go`], by std's name.
 ///
+/// ```
+/// assert_eq!(mungo::spawn(|| 6 * 7).join().unwrap(), 42);
+/// ```
+///
 /// # Panics
 /// As [`go`].
 #[track_caller]
