@@ -97,7 +97,8 @@ const DEFINED: [&str; 79] = [
 ];
 
 /// Functions that may block and are not defined here: the runtime gives the P of a thread that blocks away.
-const LEFT: [(&str, &str); 12] = [
+const LEFT: [(&str, &str); 13] = [
+    ("pthread_mutex_lock", "waits in the C library, out of sight; std has its own lock on Linux"),
     ("open", "a file, but for a FIFO without its other end, or a device; a network file system may take long"),
     ("open64", "as open"),
     ("openat", "as open"),
@@ -263,6 +264,38 @@ fn what_std_blocks_in_is_known() {
             .collect();
         assert!(unknown.is_empty(), "std blocks in {unknown:?}: define them, or say why not");
     }
+}
+
+/// The same for a program with many crates: the test `existing`, if it was built beside this one.
+#[test]
+fn what_existing_crates_block_in_is_known() {
+    let own = std::env::current_exe().expect("the test");
+    let folder = own.parent().expect("a folder");
+    let mut built: Vec<_> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_none())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("existing-")))
+        .collect();
+    built.sort_by_key(|path| path.metadata().and_then(|about| about.modified()).ok());
+    let Some(program) = built.pop() else {
+        eprintln!("skipped: the test `existing` was not built");
+        return;
+    };
+    let data = std::fs::read(&program).expect("a program");
+    let file = object::File::parse(&*data).expect("an executable");
+    let names: BTreeSet<_> = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_undefined())
+        .filter_map(|symbol| Some(symbol.name().ok()?.to_owned()))
+        .collect();
+    assert!(names.contains("malloc"), "not its symbols: {}", program.display());
+    let unknown: Vec<_> = names
+        .iter()
+        .filter(|name| can_block(name))
+        .filter(|name| !LEFT.iter().any(|(left, _)| left == name))
+        .collect();
+    assert!(unknown.is_empty(), "crates block in {unknown:?}: define them, or say why not");
 }
 
 /// The names are this program's, for itself and for all libraries that it loads.

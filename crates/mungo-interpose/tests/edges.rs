@@ -13,7 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-children!(forked, vforked, handler_on_own_stack, handler_on_alternate_stack, switched_off, at_the_end, masked);
+children!(
+    forked,
+    vforked,
+    handler_on_own_stack,
+    handler_on_alternate_stack,
+    switched_off,
+    at_the_end,
+    masked,
+    inherited
+);
 
 #[test]
 fn a_forked_child_has_plain_calls() {
@@ -267,6 +276,53 @@ fn at_the_end() {
     own.shutdown(common::PATIENCE).unwrap();
     std::thread::sleep(Duration::from_millis(1));
     assert_eq!(*count.lock().unwrap(), 21);
+}
+
+/// The modes of descriptors belong to all processes that share them: they stay as they were, however this one ends.
+#[test]
+fn inherited_descriptors_keep_their_modes() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    // SAFETY: asks only.
+    let flags = |fd: i32| unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    for is_killed in [false, true] {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (near_copy, writer_copy) = (near.try_clone().unwrap(), writer.try_clone().unwrap());
+        let before = [flags(near_copy.as_raw_fd()), flags(writer_copy.as_raw_fd())];
+        let mut command = child::command("inherited");
+        command.stdin(OwnedFd::from(near)).stdout(OwnedFd::from(writer));
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        // It has written, and waits for its input.
+        reader.read_exact(&mut [0; 4]).unwrap();
+        (&far).write_all(&[1]).unwrap();
+        reader.read_exact(&mut [0; 4]).unwrap();
+        match is_killed {
+            true => child.kill().unwrap(),
+            false => (&far).write_all(&[2]).unwrap(),
+        }
+        assert_eq!(child.wait().unwrap().success(), !is_killed);
+        assert_eq!([flags(near_copy.as_raw_fd()), flags(writer_copy.as_raw_fd())], before);
+        assert!(before.iter().all(|flags| flags & libc::O_NONBLOCK == 0));
+    }
+}
+
+/// Reads and writes on goroutines, by way of the poller.
+fn inherited() {
+    runtime(2).run(|| {
+        let reader = mungo::go(|| {
+            for _ in 0..2 {
+                let mut byte = 0_u8;
+                // SAFETY: room for the byte, and four of our own.
+                unsafe {
+                    assert_eq!(libc::write(1, b"four".as_ptr().cast(), 4), 4);
+                    assert_eq!(libc::read(0, (&raw mut byte).cast(), 1), 1);
+                }
+            }
+        });
+        reader.join().unwrap();
+    });
 }
 
 #[test]

@@ -7,6 +7,7 @@ use common::runtime;
 use mungo_interpose as _;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -89,10 +90,102 @@ fn rayon_is_waited_for_by_goroutines() {
     });
 }
 
+#[test]
+fn flume_channels_park_goroutines() {
+    const EACH: usize = 200;
+    with_few_threads(|| {
+        let (sender, receiver) = flume::bounded::<usize>(0);
+        let total = AtomicUsize::new(0);
+        mungo::scope(|s| {
+            for _ in 0..EACH {
+                s.spawn(|| total.fetch_add(receiver.recv().unwrap(), Relaxed));
+            }
+            (1..=EACH).for_each(|n| sender.send(n).unwrap());
+        });
+        assert_eq!(total.into_inner(), EACH * (EACH + 1) / 2);
+        assert!(receiver.recv_timeout(Duration::from_millis(1)).is_err());
+    });
+}
+
+/// Its shards have locks of their own; whoever finds one taken waits.
+#[test]
+fn dashmap_is_shared_by_goroutines() {
+    const CROWD: usize = 500;
+    with_few_threads(|| {
+        let map = dashmap::DashMap::with_shard_amount(2);
+        mungo::scope(|s| {
+            for i in 0..CROWD {
+                let map = &map;
+                s.spawn(move || {
+                    let mut entry = map.entry(i % 7).or_insert(0);
+                    // Others wait for the shard meanwhile.
+                    std::thread::sleep(Duration::from_micros(50));
+                    *entry += 1;
+                });
+            }
+        });
+        assert_eq!(map.iter().map(|entry| *entry).sum::<usize>(), CROWD);
+    });
+}
+
+/// The executor of `futures` parks the thread, and wakers unpark it: here goroutines.
+#[test]
+fn futures_are_waited_for_by_goroutines() {
+    const PAIRS: usize = 300;
+    with_few_threads(|| {
+        mungo::scope(|s| {
+            for i in 0..PAIRS {
+                let (sender, receiver) = mungo::chan::bounded::<usize>(0);
+                s.spawn(move || assert_eq!(futures_executor::block_on(receiver.recv_async()).unwrap(), i));
+                s.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(2));
+                    sender.send(i).unwrap();
+                });
+            }
+        });
+    });
+}
+
+/// More goroutines than connections; the pool's own threads open them.
+#[test]
+fn r2d2_pools_are_shared_by_goroutines() {
+    const CROWD: usize = 300;
+    struct Manager;
+    impl r2d2::ManageConnection for Manager {
+        type Connection = (UnixStream, UnixStream);
+        type Error = std::io::Error;
+        fn connect(&self) -> std::io::Result<Self::Connection> {
+            UnixStream::pair()
+        }
+        fn is_valid(&self, connection: &mut Self::Connection) -> std::io::Result<()> {
+            connection.0.write_all(&[1])?;
+            connection.1.read_exact(&mut [0])
+        }
+        fn has_broken(&self, _: &mut Self::Connection) -> bool {
+            false
+        }
+    }
+    with_few_threads(|| {
+        let pool =
+            r2d2::Pool::builder().max_size(4).connection_timeout(common::PATIENCE).build(Manager).unwrap();
+        mungo::scope(|s| {
+            for _ in 0..CROWD {
+                s.spawn(|| {
+                    let mut pair = pool.get().unwrap();
+                    pair.0.write_all(b"abc").unwrap();
+                    let mut got = [0; 3];
+                    pair.1.read_exact(&mut got).unwrap();
+                    assert_eq!(&got, b"abc");
+                });
+            }
+        });
+    });
+}
+
 /// Each goroutine has a runtime of tokio's, whose loop parks it.
 #[test]
 fn tokio_runs_on_goroutines() {
-    const RUNTIMES: usize = 50;
+    const RUNTIMES: usize = 100;
     with_few_threads(|| {
         mungo::scope(|s| {
             for _ in 0..RUNTIMES {

@@ -96,6 +96,13 @@ fn time_outs_are_the_sockets() {
             assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
             assert!(start.elapsed() >= patience);
         }
+        let patience = Duration::from_millis(50);
+        near.set_read_timeout(Some(patience)).unwrap();
+        let start = Instant::now();
+        assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let took = start.elapsed();
+        println!("a time-out of 50 ms took {took:.1?}");
+        assert!(took >= patience);
         // A buffer that is full.
         near.set_write_timeout(Some(patience)).unwrap();
         let chunk = vec![1; 1 << 20];
