@@ -19,6 +19,7 @@ use crate::sched::engine::switch::Slot;
 use crate::sched::run::lock::{Guard, Lock};
 use crate::sched::run::p::{Counter, P, POLICY, RETIRE};
 use crate::sched::threads::mlist::{List, Registry};
+use crate::sys::Line;
 use crate::sys::capture::Capture;
 use crate::tracer;
 use std::io;
@@ -39,11 +40,13 @@ pub(crate) struct Shared {
     ps: Box<[AtomicPtr<P>]>,
     /// `procs()`: Ps with a smaller id may run.
     procs: AtomicU32,
-    pub(crate) counts: IdleCounts,
-    /// Number of goroutines in the global queues, and how many of these compute; written under the lock.
-    pub(super) global_len: AtomicUsize,
-    pub(super) computing_len: AtomicUsize,
-    pub(crate) synced: Lock<Synced>,
+    /// Read by each wake-up, written by each M that becomes idle or stops to be.
+    pub(crate) counts: Line<IdleCounts>,
+    /// Number of goroutines in the global queues; written under the lock.
+    pub(super) global_len: Line<AtomicUsize>,
+    /// How many of these compute: read at each switch, written when it changes, under the lock.
+    pub(super) computing_len: Line<AtomicUsize>,
+    pub(crate) synced: Line<Lock<Synced>>,
     /// All Ms.
     pub(crate) ms: Registry,
     pub(crate) monitor: Monitor,
@@ -112,10 +115,10 @@ impl Shared {
             number: tracer::new_runtime(),
             ps: (0..MAX_PROCS).map(|_| AtomicPtr::new(null_mut())).collect(),
             procs: AtomicU32::new(0),
-            counts: IdleCounts::new(),
-            global_len: AtomicUsize::new(0),
-            computing_len: AtomicUsize::new(0),
-            synced: Lock::new(Synced {
+            counts: Line(IdleCounts::new()),
+            global_len: Line(AtomicUsize::new(0)),
+            computing_len: Line(AtomicUsize::new(0)),
+            synced: Line(Lock::new(Synced {
                 global: GList::new(),
                 computing: GList::new(),
                 idle_ps: Vec::with_capacity(MAX_PROCS),
@@ -126,7 +129,7 @@ impl Shared {
                 retiring: Vec::with_capacity(MAX_PROCS),
                 held: Held::new(),
                 permits: 0,
-            }),
+            })),
             ms: Registry::new(),
             monitor: Monitor::new(),
             starter: Starter::new(),

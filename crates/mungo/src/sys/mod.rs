@@ -20,6 +20,20 @@ pub(crate) mod spelling;
 pub(crate) mod task;
 pub(crate) mod thread;
 
+/// A value on cache lines of its own: writes to its neighbours do not take it away from threads that read it. Two
+/// lines, because processors fetch pairs.
+#[repr(align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Line<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// Asks for the cache line at this address, which need not exist.
 #[inline(always)]
 pub(crate) fn prefetch(address: usize) {

@@ -151,7 +151,10 @@ impl Shared {
     }
 
     pub(crate) fn publish_global(&self, synced: &Synced) {
-        self.computing_len.store(synced.computing.len(), Relaxed);
+        // Every P reads it at each switch, and it changes rarely.
+        if self.computing_len() != synced.computing.len() {
+            self.computing_len.store(synced.computing.len(), Relaxed);
+        }
         // ORDERING: SeqCst: the submitter's half of the idle protocol.
         self.global_len.store(synced.computing.len() + synced.global.len(), SeqCst);
     }

@@ -25,7 +25,7 @@ use crate::sched::sysmon::{deadlock, helper};
 use crate::sched::threads::cap::Stall;
 use crate::sched::threads::starter::{self, stack_size, start_worker, wake_on_time};
 use crate::sys::say::say;
-use crate::sys::{clock, futex, thread};
+use crate::sys::{Line, clock, futex, thread};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -111,8 +111,8 @@ pub(crate) struct Monitor {
     pause_ns: AtomicU64,
     /// Whether an announced call is about to block.
     blocking: AtomicBool,
-    /// Monotonic time in ns at its last look.
-    coarse_ns: AtomicU64,
+    /// Monotonic time in ns at its last look, or at the last timed switch of a P, some thousand times a second.
+    coarse_ns: Line<AtomicU64>,
     /// The nice value of the thread that built the runtime.
     nice: Nice,
     /// Whether its thread was started.
@@ -126,7 +126,7 @@ impl Monitor {
             asleep: AtomicU32::new(0),
             pause_ns: AtomicU64::new(0),
             blocking: AtomicBool::new(false),
-            coarse_ns: AtomicU64::new(clock::now_ns()),
+            coarse_ns: Line(AtomicU64::new(clock::now_ns())),
             nice: Nice::of_this_thread(),
             has_run: AtomicBool::new(false),
         }
