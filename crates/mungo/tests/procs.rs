@@ -345,3 +345,23 @@ fn the_next_in_line_is_taken_from_a_p_that_stands_still() {
     command.env("MUNGO_DEBUG", "asyncpreempt=0");
     child::finish(command).assert_success();
 }
+
+/// Each computes until all of them have begun, and none calls the runtime: there is a P for each, if not a CPU.
+#[test]
+fn with_more_procs_than_cpus_all_of_them_run() {
+    let n = mungo::num_cpus() + 2;
+    let runtime = Runtime::builder().procs(n).time_slice(Duration::from_secs(3600)).build().unwrap();
+    runtime.run(move || {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let all = (0..n).map(|_| {
+            let begun = begun.clone();
+            mungo::spawn(move || {
+                begun.fetch_add(1, Relaxed);
+                while begun.load(Relaxed) < n {
+                    std::hint::spin_loop();
+                }
+            })
+        });
+        all.collect::<Vec<_>>().into_iter().for_each(|one| one.join().unwrap());
+    });
+}

@@ -11,11 +11,13 @@ pub(crate) struct IdleCounts {
     /// Changed under the scheduler's lock, read by all threads.
     idle_ps: AtomicU32,
     spinning: AtomicU32,
+    /// Number of idle Ps that submitters leave alone, because there is no CPU for them. Changed under the lock.
+    spare: AtomicU32,
 }
 
 impl IdleCounts {
     pub(crate) fn new() -> Self {
-        IdleCounts { idle_ps: AtomicU32::new(0), spinning: AtomicU32::new(0) }
+        IdleCounts { idle_ps: AtomicU32::new(0), spinning: AtomicU32::new(0), spare: AtomicU32::new(0) }
     }
 
     pub(crate) fn idle_ps(&self) -> u32 {
@@ -35,12 +37,36 @@ impl IdleCounts {
         self.idle_ps.fetch_sub(1, SeqCst); // ORDERING: see the module
     }
 
+    /// Sets how many idle Ps submitters leave alone.
+    pub(crate) fn set_spare(&self, n: u32) {
+        self.spare.store(n, Relaxed);
+    }
+
+    /// Returns whether submitters wake no M: as many Ps are busy as there are CPUs, or all.
+    #[inline]
+    pub(crate) fn are_enough_busy(&self) -> bool {
+        self.idle_ps() <= self.spare.load(Relaxed)
+    }
+
     /// Returns whether a submitter, after it made work visible, must wake an M, which then counts as spinning.
+    ///
+    /// Not if as many Ps are busy as there are CPUs: the work is found by the first of these that has no other, since
+    /// the argument of the module holds for any number of idle Ps from which on an M is woken.
     #[inline]
     pub(crate) fn claim_wakeup(&self) -> bool {
+        self.claim_if_idle(self.spare.load(Relaxed))
+    }
+
+    /// Does the same for the monitor, which found that work waits all the same.
+    pub(crate) fn claim_spare(&self) -> bool {
+        self.claim_if_idle(0)
+    }
+
+    #[inline]
+    fn claim_if_idle(&self, but: u32) -> bool {
         // ORDERING: SeqCst against `p_became_idle` and `stop_spinning`: see the module.
         total_order();
-        self.idle_ps.load(SeqCst) != 0
+        self.idle_ps.load(SeqCst) > but
             && self.spinning.load(SeqCst) == 0 // ORDERING: see the module
             && self.spinning.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() // ORDERING: see the module
     }
@@ -79,10 +105,22 @@ mod loom_models {
     /// be seen by one of them.
     #[test]
     fn loom_no_lost_wakeup() {
-        loom::model(|| {
+        no_lost_wakeup(0);
+    }
+
+    /// The same, where one more P is idle, and is left alone.
+    #[test]
+    fn loom_no_lost_wakeup_beside_a_spare_p() {
+        no_lost_wakeup(1);
+    }
+
+    fn no_lost_wakeup(spare: u32) {
+        loom::model(move || {
             let queue = Arc::new(crate::protocols::runq::RunQueue::<u64>::new());
             let counts = Arc::new(IdleCounts::new());
             let lock = Arc::new(Mutex::new(()));
+            counts.set_spare(spare);
+            (0..spare).for_each(|_| counts.p_became_idle());
             counts.must_spin();
             let submitter = {
                 let (queue, counts) = (queue.clone(), counts.clone());

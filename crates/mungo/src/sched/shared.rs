@@ -172,6 +172,11 @@ impl Shared {
         self.procs.load(Relaxed)
     }
 
+    /// Returns how many goroutines can compute at the same time: the number of Ps, or of CPUs if these are fewer.
+    pub(crate) fn at_once(&self) -> usize {
+        (self.procs() as usize).min(self.config.decision.cpus).max(1)
+    }
+
     /// Returns all Ps that were ever made, dead ones too.
     pub(crate) fn all_ps(&self) -> impl Iterator<Item = &P> {
         // SAFETY: a P is freed with `self`. ORDERING: Acquire the P's content.
@@ -196,6 +201,7 @@ impl Shared {
         let mut gone = Vec::with_capacity(MAX_PROCS); // not to grow under the lock
         let mut synced = self.synced.lock();
         let old = self.procs.swap(n as u32, Relaxed) as usize;
+        self.counts.set_spare((n - self.at_once()) as u32);
         for (place, fresh) in self.ps[made..].iter().zip(&mut fresh) {
             if place.load(Relaxed).is_null()
                 && let Some(p) = fresh.take()

@@ -173,7 +173,7 @@ impl Shared {
         traced::found(p, &first, Queue::Global);
         p.counters.global_takes.add(1);
         if fair {
-            let share = synced.global.len() / self.procs().max(1) as usize;
+            let share = synced.global.len() / self.at_once();
             for _ in 0..share.min(crate::protocols::runq::CAPACITY / 2) {
                 let Some(g) = synced.global.pop() else { break };
                 if let Err(full) = p.runq.push_back(g.as_ptr()) {

@@ -492,11 +492,15 @@ impl Watch {
         if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || unseen) {
             return;
         }
-        let waits = |(seen, p): (&Seen, &P)| seen.same && !p.runq.is_empty();
-        if late && unwatched || self.seen.iter().zip(shared.all_ps()).any(waits) {
+        // One that has not switched since the last look, while goroutines wait for it.
+        let is_slow = |(seen, p): (&Seen, &P)| seen.same && (!p.runq.is_empty() || shared.global_len() != 0);
+        let slow = self.seen.iter().zip(shared.all_ps()).any(is_slow);
+        if late && unwatched || slow {
             shared.wary_since_ns.store(now, Relaxed);
+        } else if !late && !netpoll::is_unwatched() && shared.counts.are_enough_busy() {
+            return; // there are as many busy Ps as CPUs, and they move
         }
-        shared.wake_one();
+        shared.wake_one_more();
     }
 }
 

@@ -55,8 +55,15 @@ impl Shared {
     pub(crate) fn wake_one(&self) {
         if self.counts.claim_wakeup() {
             self.wake_one_slow();
-        } else if self.monitor.is_at_ease() && self.counts.idle_ps() == 0 {
+        } else if self.monitor.is_at_ease() && self.counts.are_enough_busy() {
             self.monitor.notice_waiting();
+        }
+    }
+
+    /// Wakes an M likewise, also if there are as many busy Ps as CPUs: for the monitor, when work waits for longer.
+    pub(crate) fn wake_one_more(&self) {
+        if self.counts.claim_spare() {
+            self.wake_one_slow();
         }
     }
 
