@@ -69,6 +69,7 @@ const NUMBERS_ELSEWHERE: [&str; 18] = [
 /// The table of faults, which names a test for each row, and where these tests are.
 const FAULTS: &str = "docs/faults.md";
 const TESTS: &str = "crates/mungo/tests/";
+const TESTS_OF_INTERPOSE: &str = "crates/mungo-interpose/tests/";
 
 /// The document with the walks, and the words by which each is known, with the most files that it may pass.
 const WALKS: &str = "crates/mungo/src/sched/README.md";
@@ -589,13 +590,15 @@ fn check_faults(files: &[(String, String)], findings: &mut Vec<String>) {
                 // A source file, which `check_names` looks for.
                 None if names(tests).iter().any(|name| name.ends_with(".rs")) => {}
                 None => find(format!("no test in `{}`", part.trim())),
-                Some(name) => match file(&format!("{TESTS}{name}.rs")) {
-                    None => find(format!("there is no `{TESTS}{name}.rs`")),
-                    Some(text) => names(tests)
-                        .iter()
-                        .filter(|test| !text.contains(&format!("fn {test}(")))
-                        .for_each(|test| find(format!("`{name}` has no test `{test}`"))),
-                },
+                Some(name) => {
+                    match [TESTS, TESTS_OF_INTERPOSE].iter().find_map(|at| file(&format!("{at}{name}.rs"))) {
+                        None => find(format!("there is no `{TESTS}{name}.rs`")),
+                        Some(text) => names(tests)
+                            .iter()
+                            .filter(|test| !text.contains(&format!("fn {test}(")))
+                            .for_each(|test| find(format!("`{name}` has no test `{test}`"))),
+                    }
+                }
             }
         }
     }
