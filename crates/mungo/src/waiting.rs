@@ -109,7 +109,7 @@ unsafe extern "C" fn clock_nanosleep(
 unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
     unless_goroutine!(c"nanosleep", fn(time: *const timespec, left: *mut timespec) -> c_int);
     // SAFETY: by the caller.
-    result(unsafe { sleep_on(libc::CLOCK_REALTIME, 0, time, left) })
+    result(unsafe { sleep_on(libc::CLOCK_MONOTONIC, 0, time, left) })
 }
 
 /// Sleeps for some µs.
@@ -118,7 +118,7 @@ extern "C" fn usleep(us: c_uint) -> c_int {
     unless_goroutine!(c"usleep", fn(us: c_uint) -> c_int);
     let time = timespec { tv_sec: (us / 1_000_000).into(), tv_nsec: (us % 1_000_000 * 1000).into() };
     // SAFETY: a time of ours.
-    result(unsafe { sleep_on(libc::CLOCK_REALTIME, 0, &time, null_mut()) })
+    result(unsafe { sleep_on(libc::CLOCK_MONOTONIC, 0, &time, null_mut()) })
 }
 
 /// Sleeps for some seconds. Returns how many are left, if another signal has ended it.
@@ -127,7 +127,7 @@ extern "C" fn sleep(seconds: c_uint) -> c_uint {
     unless_goroutine!(c"sleep", fn(seconds: c_uint) -> c_uint);
     let mut time = timespec { tv_sec: seconds.into(), tv_nsec: 0 };
     // SAFETY: a time of ours.
-    match unsafe { sleep_on(libc::CLOCK_REALTIME, 0, &time, &mut time) } {
+    match unsafe { sleep_on(libc::CLOCK_MONOTONIC, 0, &time, &mut time) } {
         0 => 0,
         _ => time.tv_sec as c_uint,
     }
