@@ -48,6 +48,9 @@ fn no_threads_at_all() {
 /// The first one looks at the layout of threads; then come a worker, the starter, the helper and the monitor.
 #[test]
 fn build_says_that_no_thread_could_be_started() {
+    if child::is_emulated("limits of threads are those of the emulator") {
+        return;
+    }
     for from in 1..=5 {
         let Some(ended) = without_threads("no_threads_at_all", from) else { return };
         assert!(ended.assert_success().stdout.contains("refused: "), "{ended:#?}");
@@ -80,6 +83,9 @@ fn few_threads() {
 
 #[test]
 fn work_goes_on_with_the_threads_that_there_are() {
+    if child::is_emulated("limits of threads are those of the emulator") {
+        return;
+    }
     for from in [6, 7, 8] {
         let Some(ended) = without_threads("few_threads", from) else { return };
         assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
@@ -133,6 +139,9 @@ fn at_the_limit_of_processes() {
 
 #[test]
 fn the_limit_of_processes_is_not_the_end() {
+    if child::is_emulated("limits of threads are those of the emulator") {
+        return;
+    }
     let ended = child::run("at_the_limit_of_processes");
     assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
 }

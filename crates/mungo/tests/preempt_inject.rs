@@ -231,7 +231,9 @@ fn many_that_compute() {
     let interruptions = runtime.metrics().interruptions;
     eprintln!("{most} threads at most, {interruptions:?}");
     assert!(interruptions.injected > 1_000, "{interruptions:?}");
-    assert!(most <= PROCS as u64 + 8, "{most} threads");
+    // Under an emulator a signal takes longer than the monitor waits for it, and then the P goes on another thread.
+    let spare = if child::is_slow() { 32 } else { 8 };
+    assert!(most <= PROCS as u64 + spare, "{most} threads");
 }
 
 #[test]

@@ -63,7 +63,7 @@ const CONTEXT: usize = offset_of!(Frame, flags);
 const _: () = assert!(
     CONTEXT == 128 && offset_of!(Frame, general) - CONTEXT == offset_of!(libc::ucontext_t, uc_mcontext) + 8
 );
-const _: () = assert!(size_of::<Frame>() % 16 == 0);
+const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
 
 /// Bytes of records that a frame has room for.
 const RECORDS: usize = 4096;
