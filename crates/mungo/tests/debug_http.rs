@@ -116,6 +116,10 @@ fn what_is_asked_wrongly_is_answered_by_a_line() {
     ] {
         let (found, body) = get(address, target);
         let body = String::from_utf8_lossy(&body);
+        if found == 503 && cfg!(not(target_arch = "x86_64")) {
+            assert!(body.contains("x86-64 Linux"), "{target}: {body}");
+            continue;
+        }
         assert!(found == status && body.contains(part), "{target}: {found} {body}");
     }
 }

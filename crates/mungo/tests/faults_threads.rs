@@ -437,6 +437,9 @@ fn a_sleeper_has_its_turns_while_all_threads_are_taken() {
 
 #[test]
 fn where_the_system_refuses_threads_those_that_there_are_do_the_work() {
+    if child::is_emulated("limits of threads are those of the emulator") {
+        return;
+    }
     done("refused_while_they_block");
 }
 
