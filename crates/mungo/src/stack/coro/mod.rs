@@ -9,7 +9,7 @@
 //! the CPU if the coroutine suspends in its outermost function. A goroutine that suspends deep inside a channel
 //! mispredicts each return on its way out, 3 to 5 ns each on x86-64.
 //!
-//! On aarch64 no machine has been measured. By the disassembly our switch is 13 instructions each way, one of them a
+//! On aarch64 no machine has been measured. By the source our switch is 13 instructions each way, one of them a
 //! landing pad, and corosensei's 8 to resume and 9 to suspend, without the code around them that wraps values; so it is
 //! the same reason that has to pay there.
 
