@@ -49,8 +49,9 @@ const FRESH_SHARE: usize = 64;
 /// Number of different cache lines at which slots start: all at the same place would fight for a few cache sets.
 /// TUNED: a yield among 1000 goroutines took 30 ns with 16 of them, and with slots of an odd number of pages; 47
 /// without both. With 16, a goroutine that waits in `recv` needs a second page in every other slot: 6,486 bytes each
-/// on average, 4,694 with 8, which cost a yield nothing that could be measured (`contestant parked_memory`, `yield`).
-const COLOURS: usize = 8;
+/// on average, 4,694 with 8 (`contestant parked_memory`). One that waits in `read` has more frames: an idle connection
+/// of the echo server took 10,128 bytes with 8, and 9,104 with 4. A yield takes as long with 4 as with 8.
+const COLOURS: usize = 4;
 
 /// A class of slots: log2 of their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
