@@ -362,7 +362,7 @@ mod tests {
         for n in [1, 5, 6, 63, 64, 65, 200] {
             let receivers: Vec<Receiver<u8>> = (0..n).map(|_| bounded(1).1).collect();
             let cases: Vec<_> = receivers.iter().map(|rx| Case::recv(rx, std::ptr::null_mut())).collect();
-            let is_ready = |at: usize| at % 5 == 0;
+            let is_ready = |at: usize| at.is_multiple_of(5);
             let at = |case: &Case<'_>| {
                 (std::ptr::from_ref(case).addr() - cases.as_ptr().addr()) / size_of::<Case<'_>>()
             };
