@@ -131,7 +131,7 @@ fn ready_reads() {
     }
 }
 
-/// Makes the system call `recvfrom`. A function, as in the C library: a return after a system call is predicted wrongly.
+/// Makes the system call `recvfrom`. A function, as in the C library: a return after a system call is mispredicted.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 fn bare_recv(fd: i32, at: &mut u8, flags: i32) -> i64 {
