@@ -287,6 +287,9 @@ impl<T> Receiver<T> {
         }
     }
 
+    /// In line, and the one match for all limits. TUNED: `chan_buf procs=1`, median of 60 runs in turns: 27.3 ns a
+    /// message like this, 28.5 with a match of its own in [`recv`](Self::recv), whatever its arms.
+    #[inline(always)]
     fn recv_within(&self, limit: Limit) -> Result<T, RecvTimeoutError> {
         match &self.flavor {
             // SAFETY: a handle keeps it alive.
@@ -313,12 +316,7 @@ impl<T> Receiver<T> {
     /// ```
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        match &self.flavor {
-            // SAFETY: a handle keeps it alive.
-            Flavor::Chan(chan) => unsafe { chan.as_ref() }.recv(Limit::Forever),
-            _ => self.recv_within(Limit::Forever),
-        }
-        .map_err(|_| RecvError)
+        self.recv_within(Limit::Forever).map_err(|_| RecvError)
     }
 
     /// Receives a value if one is there.
