@@ -137,8 +137,10 @@ pub(crate) struct Seen {
     /// The number of its trace.
     pub(crate) trace: usize,
     /// If it waits for a P and that is timed: since when, in ns, and the number of such waits that it stands for.
+    #[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     pub(crate) queued: Option<(u64, u64)>,
     /// Its G.
+    #[cfg_attr(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     pub(crate) g: GPtr,
 }
 
