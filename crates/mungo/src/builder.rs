@@ -92,9 +92,9 @@ impl RuntimeBuilder {
 
     /// Sets for how long timers may be put together: a thread that sleeps until the next timer gets up at most once in
     /// this time, so a timer may go off later by as much, and never earlier. At most 10 ms; zero: each on its own.
-    /// Default: `MUNGO_TIMER_SLACK`, else 50 µs.
+    /// Default: `MUNGO_TIMER_SLACK`, else 100 µs.
     ///
-    /// Each time that a thread gets up costs some 10 µs of CPU time; where timers are due more often than that, this
+    /// Each time that a thread gets up costs some 20 µs of CPU time; where timers are due more often than that, this
     /// bounds it. It delays neither the first timer after a pause, nor those of processors that are busy: these look
     /// between two goroutines.
     ///

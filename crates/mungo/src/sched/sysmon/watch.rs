@@ -492,10 +492,11 @@ impl Watch {
         if shared.counts.idle_ps() == 0 || shared.counts.spinning() != 0 || !(late || unseen) {
             return;
         }
-        // One that has not switched since the last look, while goroutines wait for it.
-        let is_slow = |(seen, p): (&Seen, &P)| seen.same && (!p.runq.is_empty() || shared.global_len() != 0);
-        let slow = self.seen.iter().zip(shared.all_ps()).any(is_slow);
-        if late && unwatched || slow {
+        // A P that has not switched since the last look, while goroutines wait, or a timer that no M sleeps for. To be
+        // late is not enough: the M that got up for the timer is perhaps just about to run it.
+        let overdue = late && unwatched || shared.global_len() != 0;
+        let is_slow = |(seen, p): (&Seen, &P)| seen.same && (overdue || !p.runq.is_empty());
+        if self.seen.iter().zip(shared.all_ps()).any(is_slow) {
             shared.wary_since_ns.store(now, Relaxed);
         } else if !late && !netpoll::is_unwatched() && shared.counts.are_enough_busy() {
             return; // there are as many busy Ps as CPUs, and they move

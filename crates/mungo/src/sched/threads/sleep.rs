@@ -82,26 +82,25 @@ fn obey(m: &'static M, p: &'static P) -> bool {
 }
 
 /// Ends the spinning of an M that found work: if it was the last to look, and there is more, it wakes another.
+///
+/// Most goroutines that a timer wakes park at once, and the M comes back long before another thread is awake. So an M
+/// leaves neither a few of them nor the time to another, unless Ms are [wary](is_wary): should it not come back, the
+/// monitor finds out. TUNED: `timers n=20000` woke two threads for each timer.
 fn stop_spinning_with_work(m: &M) {
     m.set_spinning(false);
     let shared = m.shared();
-    let comes_back = m.up_for_timers.replace(false) && !is_wary(shared);
+    let up_for_timers = m.up_for_timers.replace(false);
     // ORDERING: SeqCst in `stop_spinning`: submitters that saw us spin woke no M; so look after it.
-    if shared.counts.stop_spinning()
-        && match comes_back {
-            true => has_work_for_another(m),
-            false => shared.any_work() || shared.timers_unwatched(),
-        }
-    {
+    if !shared.counts.stop_spinning() {
+        return;
+    }
+    let has_work = if up_for_timers { has_work_for_another(m) } else { shared.any_work() };
+    if has_work || (shared.any_work() || shared.timers_unwatched()) && is_wary(shared) {
         shared.wake_one();
     }
 }
 
-/// Returns whether there is more to do than a few goroutines in the M's own ring, and to keep the time.
-///
-/// Most goroutines that a timer wakes park at once, and the M comes back long before another thread is awake. If it
-/// does not, the monitor finds out, and Ms are wary for a while. TUNED: `timers n=20000` woke two threads for each
-/// timer.
+/// Returns whether there is more to do than a few goroutines in the M's own ring.
 fn has_work_for_another(m: &M) -> bool {
     let shared = m.shared();
     let own = m.p.load(Relaxed).cast_const();
