@@ -8,7 +8,7 @@ use super::run::current::{self, Running};
 use super::run::{lock, panic_hook};
 use super::shared::Shared;
 use super::sysmon::monitor;
-use super::threads::{blocking, preempt, setxid};
+use super::threads::{preempt, setxid};
 use super::traced;
 use crate::environment;
 use crate::stack;
@@ -30,7 +30,6 @@ pub(crate) fn start(settings: Settings) -> io::Result<Arc<Shared>> {
     setxid::install();
     panic_hook::install();
     sigquit::install();
-    blocking::has_membarrier();
     let shared = Shared::new(config)?;
     if let Some(policy) = shared.config.policy.clone() {
         drop(switch::install(&shared, policy));
