@@ -9,7 +9,8 @@
 # Works with a stable compiler. The standard library is the one that is installed, without the sanitizer. Stack switches
 # need no annotations: the sanitizer knows a thread by a thread-local, so that a goroutine is an unknown thread to it,
 # whose stack it asks `pthread_getattr_np` for. Uses of a stack frame after its return are not looked for, and neither
-# are leaks: goroutines' stacks are none of its roots. `cfg(mungo_asan)` is set, for code that copies whole stacks.
+# are leaks: goroutines' stacks are none of its roots. `cfg(mungo_asan)` is set, for code that copies whole stacks and
+# for the marks that an ended goroutine's last frames, which never return, leave on its stack.
 # Skipped, with exit code 0, where the compiler comes without the sanitizer's runtime.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -183,7 +183,10 @@ fn goroutines_that_wait_with_room() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "frames are too large for one page without optimisation")]
+#[cfg_attr(
+    any(debug_assertions, mungo_asan),
+    ignore = "frames are too large for one page without optimisation"
+)]
 fn a_goroutine_that_waits_needs_one_page_or_two_with_room_for_late_libraries() {
     child::run("goroutines_that_wait").assert_success();
     child::run("goroutines_that_wait_with_room").assert_success();

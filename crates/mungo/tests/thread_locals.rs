@@ -581,7 +581,7 @@ fn ten_thousand_goroutines_allocate_while_they_migrate() {
         return;
     }
     // All goroutines share one lock of the sanitizer's allocator, and wait for each other.
-    let (rounds, least) = if cfg!(mungo_asan) { (11, 1_000) } else { (60, 100_000) };
+    let (rounds, least) = if cfg!(mungo_asan) { (5, 1_000) } else { (60, 100_000) };
     let migrations = malloc_storm(4, 10_000, rounds);
     println!("{migrations} migrations");
     assert!(migrations > least, "{migrations} migrations are no storm");

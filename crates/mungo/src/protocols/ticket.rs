@@ -59,7 +59,7 @@ impl Ticket {
         }
     }
 
-    /// Returns, to the M, whether an entry of it is in a queue, void or not.
+    /// Returns, to the M, which runs, whether an entry of it from before is still in a queue.
     pub(crate) fn is_owed(&self) -> bool {
         self.0.load(Acquire) == LOOSE
     }
@@ -74,6 +74,28 @@ impl Ticket {
     pub(crate) fn release(&self) -> bool {
         // ORDERING: as in `wait`.
         self.0.compare_exchange(WAITING, LOOSE, AcqRel, Relaxed).is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_owed_from_the_release_until_it_is_dequeued_or_serves_a_wait() {
+        let ticket = Ticket::new();
+        assert!(!ticket.is_owed());
+        assert_eq!(ticket.wait(), Wait::Queue);
+        assert!(!ticket.is_owed(), "the M sleeps for its entry");
+        assert!(ticket.release());
+        assert!(ticket.is_owed(), "the M runs, its entry is queued");
+        assert!(!ticket.release(), "the M does not sleep");
+
+        assert_eq!(ticket.wait(), Wait::Sleep);
+        assert!(!ticket.is_owed(), "the entry serves the second wait");
+        assert!(ticket.release());
+        assert_eq!(ticket.dequeued(), Dequeued::Void);
+        assert!(!ticket.is_owed(), "the entry is used up");
     }
 }
 
@@ -106,6 +128,7 @@ mod loom_models {
             let ticket = Arc::new(Ticket::new());
             assert_eq!(ticket.wait(), Wait::Queue);
             assert!(ticket.release());
+            assert!(ticket.is_owed());
             let dequeuer = {
                 let ticket = ticket.clone();
                 loom::thread::spawn(move || ticket.dequeued())

@@ -248,6 +248,8 @@ fn ended(m: &'static M, p: &P, shared: &Shared, g: GPtr) -> Option<Found> {
 pub(crate) fn bury(m: &M, p: &P, g: GPtr) {
     traced::ended(m, p, &g);
     let slot = g.finish();
+    #[cfg(mungo_asan)]
+    slot.unpoison();
     let class = g.class.get();
     if current::own_tls() {
         // The pointer is cleared in one piece: a signal handler that hits the reset must not find half of it.
