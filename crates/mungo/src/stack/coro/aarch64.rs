@@ -18,67 +18,12 @@
 //! CPU's stack of return addresses out of step. What it jumps to begins with `hint #36`, which is `bti j`: in a program
 //! whose code is marked for branch target identification the jump would else be a fault.
 
-use super::super::Slot;
 use std::arch::{asm, naked_asm};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 
-/// A coroutine. Its owner resumes it; it suspends itself.
-#[repr(C)]
-pub(crate) struct Coro {
-    /// Its stack pointer while it is suspended. Written by the switch; atomic for threads that look at it meanwhile.
-    sp: AtomicUsize,
-    /// Its worker's stack pointer, while it runs. The switch's alone.
-    worker_sp: AtomicUsize,
-}
-
-impl Coro {
-    /// Prepares a coroutine on `slot` that will run `entry(arg)`, which does not return.
-    ///
-    /// # Safety
-    /// The slot is free and stays with the coroutine until it has suspended for the last time.
-    #[inline]
-    pub(crate) unsafe fn new(slot: &Slot, arg: usize, entry: extern "C" fn(usize)) -> Coro {
-        let words = [begin as *const () as usize, entry as usize, arg, 0];
-        let sp = (slot.base() & !15) - size_of_val(&words);
-        // SAFETY: the top of a free stack.
-        unsafe { (sp as *mut [usize; 4]).write(words) };
-        Coro { sp: AtomicUsize::new(sp), worker_sp: AtomicUsize::new(0) }
-    }
-
-    /// Runs it until it suspends; returns its word.
-    ///
-    /// # Safety
-    /// One worker at a time; the thread pointer is the goroutine's; not after it suspended for the last time.
-    #[inline(always)]
-    pub(crate) unsafe fn resume(&self) -> usize {
-        // SAFETY: by the caller; `sp` is as `new` or `suspend` left it.
-        unsafe { switch(&self.worker_sp, &self.sp, 0) }
-    }
-
-    /// Switches to the worker, which gets `word`; returns when some worker resumes it.
-    ///
-    /// # Safety
-    /// Called on the coroutine's own stack.
-    #[inline(always)]
-    pub(crate) unsafe fn suspend(&self, word: usize) {
-        // SAFETY: by the caller; `worker_sp` is as `resume` left it.
-        unsafe { switch(&self.sp, &self.worker_sp, word) };
-    }
-
-    /// Returns where its stack ends while it is suspended: nothing below is in use.
-    #[inline]
-    pub(crate) fn low(&self) -> usize {
-        self.sp.load(Relaxed)
-    }
-
-    /// Returns the stack pointer of a suspended coroutine. From there up lie [`SAVED`] words: where to go on, and at
-    /// [`SAVED_BP`] the frame pointer.
-    #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
-    pub(crate) fn suspended_sp(&self) -> Option<usize> {
-        Some(self.low())
-    }
-}
-
+/// The number of words on a new stack: where to go on, the entry, its argument, and one
+/// more, for the alignment.
+pub(super) const FIRST: usize = 4;
 /// The index of the saved frame pointer, X29, in words: see the picture above.
 #[cfg_attr(not(feature = "backtrace"), allow(dead_code))]
 pub(crate) const SAVED_BP: usize = 1;
@@ -90,9 +35,9 @@ pub(crate) const SAVED: usize = 4;
 /// on there. Returns the word of the code that comes back.
 ///
 /// # Safety
-/// `to` is as this function or [`Coro::new`] left it, and is not gone to twice.
+/// `to` is as this function or [`Coro::new`](super::Coro::new) left it, and is not gone to twice.
 #[inline(always)]
-unsafe fn switch(from: &AtomicUsize, to: &AtomicUsize, mut word: usize) -> usize {
+pub(super) unsafe fn switch(from: &AtomicUsize, to: &AtomicUsize, mut word: usize) -> usize {
     // SAFETY: by the caller. What the compiler keeps is saved or declared lost.
     unsafe {
         asm!(
@@ -122,7 +67,7 @@ unsafe fn switch(from: &AtomicUsize, to: &AtomicUsize, mut word: usize) -> usize
 
 /// The first frame of each coroutine: calls the entry. Unwinders stop here: there is no caller.
 #[unsafe(naked)]
-unsafe extern "C" fn begin() {
+pub(super) unsafe extern "C" fn begin() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined x30",

@@ -4,7 +4,7 @@
 //! for the worker. It never unwinds out, since the goroutine's entry catches panics, and it never returns: it suspends
 //! for the last time.
 //!
-//! `x86_64` and `aarch64` are mungo's own; `portable` leaves it to corosensei, and so do builds with `--cfg
+//! `own` is mungo's, on x86-64 and aarch64; `portable` leaves it to corosensei, and so do builds with `--cfg
 //! mungo_corosensei`, to test that one here. Why two: corosensei's `call` there and `ret` back are predicted well by
 //! the CPU if the coroutine suspends in its outermost function. A goroutine that suspends deep inside a channel
 //! mispredicts each return on its way out, 3 to 5 ns each on x86-64.
@@ -13,17 +13,14 @@
 //! landing pad, and corosensei's 8 to resume and 9 to suspend, without the code around them that wraps values; so it is
 //! the same reason that has to pay there.
 
-#[cfg(all(target_arch = "aarch64", target_os = "linux", not(mungo_corosensei)))]
-#[path = "aarch64.rs"]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(mungo_corosensei)))]
+#[path = "own.rs"]
 mod imp;
 #[cfg(any(
     not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")),
     mungo_corosensei
 ))]
 #[path = "portable.rs"]
-mod imp;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(mungo_corosensei)))]
-#[path = "x86_64.rs"]
 mod imp;
 
 #[allow(unused_imports)] // for the unwinder, which wants the constants
