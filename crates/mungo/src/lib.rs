@@ -36,7 +36,7 @@ pub mod net;
 mod policies;
 pub mod policy;
 pub mod process;
-#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 pub mod profile;
 mod protocols;
 mod reason;

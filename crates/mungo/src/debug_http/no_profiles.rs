@@ -2,7 +2,7 @@
 
 use super::Answer;
 
-const WHY: &str = "profiles need the feature `profile`, and x86-64 Linux\n";
+const WHY: &str = "profiles need the feature `profile`, and Linux on x86-64 or aarch64\n";
 
 /// Says that there is no profile.
 pub(super) fn named(name: &str, _debug: Option<&str>, _seconds: Option<&str>) -> Option<Answer> {

@@ -31,8 +31,8 @@
 //! While nothing is profiled a wake-up costs a load and a branch more. With a block rate a P aims at 2500 samples a
 //! second at the most. `docs/profiles.md` says how it is sampled.
 //!
-//! In the child of a fork there are goroutine profiles only. This module exists on x86-64 Linux, with the feature
-//! `profile`, which is on by default.
+//! In the child of a fork there are goroutine profiles only. This module exists on Linux, x86-64 or aarch64, with the
+//! feature `profile`, which is on by default.
 
 mod gzip;
 mod mappings;

@@ -5,9 +5,13 @@ pub(crate) mod engine;
 pub(crate) mod interpose;
 pub(crate) mod netpoll;
 pub(crate) mod pick;
-#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 pub(crate) mod profile;
-#[cfg(not(all(feature = "profile", target_arch = "x86_64", target_os = "linux")))]
+#[cfg(not(all(
+    feature = "profile",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux"
+)))]
 #[path = "profile_absent.rs"]
 pub(crate) mod profile;
 pub(crate) mod report;

@@ -33,7 +33,11 @@ pub(crate) use self::{
     unwind::Tracer,
 };
 /// What profiles need.
-#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(
+    feature = "profile",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux"
+))]
 pub(crate) use self::{
     capture::{copy, interrupted, suspended},
     names::{forget_symbols, name, of_program},
@@ -188,6 +192,21 @@ impl Registers {
             );
         }
         Registers { ip, sp, bp, lr: 0 }
+    }
+
+    #[cfg(all(feature = "profile", target_arch = "aarch64", target_os = "linux"))]
+    #[inline(always)]
+    pub(crate) fn here() -> Registers {
+        let (ip, sp, bp, lr);
+        // SAFETY: reads four registers.
+        unsafe {
+            std::arch::asm!(
+                "adr {ip}, .", "mov {sp}, sp", "mov {bp}, x29", "mov {lr}, x30",
+                ip = out(reg) ip, sp = out(reg) sp, bp = out(reg) bp, lr = out(reg) lr,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        Registers { ip, sp, bp, lr }
     }
 
     #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]

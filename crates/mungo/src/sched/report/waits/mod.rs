@@ -22,7 +22,11 @@ mod look;
 mod print;
 mod stuck;
 
-#[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(
+    feature = "profile",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux"
+))]
 pub(crate) use look::holder_of_lock;
 
 use crate::reason::WaitReason;
