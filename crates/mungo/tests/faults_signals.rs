@@ -279,6 +279,9 @@ fn deadlock_with_stderr_locked() {
 
 #[test]
 fn a_parked_goroutine_that_holds_stderr_does_not_stop_the_report() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     child::run("deadlock_with_stderr_locked").assert_code(2).assert_says("all goroutines are asleep");
 }
 
@@ -289,6 +292,9 @@ fn deadlock_with_broken_stderr() {
 
 #[test]
 fn a_deadlock_ends_the_process_though_the_report_has_no_reader() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     assert_eq!(with_broken_pipes("deadlock_with_broken_stderr").code(), Some(2));
 }
 
@@ -446,6 +452,9 @@ fn nice_values() {
 
 #[test]
 fn workers_have_the_nice_value_of_the_process() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     for nice in [0, 5, 19, -3] {
         let mut command = child::command("nice_values");
         command.env("NICE", nice.to_string());
@@ -490,6 +499,9 @@ fn another_user() {
 
 #[test]
 fn a_goroutine_changes_the_user_of_all_threads() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     let ended = child::run("another_user");
     assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
 }

@@ -260,6 +260,9 @@ fn build_and_shut_down() {
 
 #[test]
 fn building_and_shutting_down_leaks_nothing() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     child::run("build_and_shut_down").assert_success();
 }
 
@@ -276,6 +279,9 @@ fn threads_end() {
 
 #[test]
 fn the_threads_end_with_the_runtime() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     child::run("threads_end").assert_success();
 }
 
@@ -301,6 +307,9 @@ fn drop_with_live_goroutines() {
 
 #[test]
 fn a_dropped_runtime_ends_after_its_last_goroutine() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     child::run("drop_with_live_goroutines").assert_success();
 }
 
@@ -320,6 +329,9 @@ fn drop_with_a_bound_goroutine() {
 
 #[test]
 fn a_dropped_runtime_ends_after_a_goroutine_that_is_bound() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     child::run("drop_with_a_bound_goroutine").assert_success();
 }
 

@@ -66,6 +66,9 @@ fn main_waits_for_two_that_wait_for_each_other() {
 
 #[test]
 fn the_report_of_a_deadlock_draws_the_cycle() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     let ended = child::run("main_waits_for_two_that_wait_for_each_other");
     ended.assert_code(2).assert_says("fatal error: all goroutines are asleep - deadlock!");
     let line = ended.stderr.lines().find(|l| l.starts_with("deadlock: goroutine ")).expect("a cycle");
@@ -79,6 +82,9 @@ fn the_report_of_a_deadlock_draws_the_cycle() {
 
 #[test]
 fn a_deadlock_is_drawn_to_a_file() {
+    if child::is_emulated("the emulator has a thread of its own") {
+        return;
+    }
     let file = common::TempFile::new("deadlock.dot");
     let mut command = child::command("main_waits_for_two_that_wait_for_each_other");
     command.env("MUNGO_DEBUG", format!("deadlockdot={}", file.0.display()));
