@@ -100,7 +100,7 @@ fn check(text: &str) {
     // From the channel up to the first frame of all.
     assert!(text.matches("waits_for_something").count() >= 2, "{text}");
     assert!(text.contains("computes_for_long"), "{text}");
-    assert!(text.matches("coro::imp::begin").count() >= 2, "{text}");
+    assert!(text.matches("coro::imp::processor::begin").count() >= 2, "{text}");
 }
 
 #[test]
