@@ -224,3 +224,28 @@ fn timers_are_watched_while_a_bound_goroutine_gives_its_p_away() {
         end(rt);
     }
 }
+
+/// The workers leave when the last goroutine of a closed runtime ends, also if its thread ends with it.
+#[test]
+fn the_last_goroutine_may_be_locked() {
+    for procs in [1, 2] {
+        let rt = runtime(procs);
+        let (tx, rx) = mungo::chan::bounded::<()>(0);
+        let waits = Arc::new(AtomicBool::new(false));
+        rt.spawn({
+            let waits = waits.clone();
+            move || {
+                std::mem::forget(lock_os_thread());
+                waits.store(true, Release);
+                rx.recv()
+            }
+        });
+        wait_until("the goroutine runs", || waits.load(Acquire));
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30)); // so that the runtime is closed first, as a rule
+            drop(tx);
+        });
+        rt.shutdown(common::PATIENCE).expect("all threads end");
+        sender.join().unwrap();
+    }
+}

@@ -195,3 +195,86 @@ pub(crate) fn unlock(g: &G) {
     g.lock_depth.set(g.lock_depth.get() - 1);
     unbind_unless_locked(g);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sched::threads::blocking;
+    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+    use std::time::{Duration, Instant};
+
+    /// The time in which a test's other thread sees the state that it waits for.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn one_p<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+        crate::Runtime::builder().procs(1).build().expect("a runtime").run(f)
+    }
+
+    /// The monitor let a goroutine run that waited for a P, and now the goroutine needs one: it stays on its thread for
+    /// as long as a queue holds its entry, which would else lead to a goroutine that runs elsewhere.
+    #[test]
+    fn a_goroutine_whose_entry_is_queued_waits_for_it_on_its_thread() {
+        one_p(|| {
+            let running = Running::enter().expect("a goroutine");
+            let (g, m, p) = (running.g(), running.m(), running.p());
+            let home = std::ptr::from_ref(m).cast_mut();
+            g.bound.store(home, Relaxed);
+            assert_eq!(m.ticket.wait(), Wait::Queue);
+            enqueue(m.shared(), g.into(), Why::Preempted, From::Elsewhere);
+            assert!(m.ticket.release());
+            m.stray.store(true, Relaxed);
+            m.drop_p();
+            // The P goes on as soon as this M waits for its entry.
+            let (m_address, p_address) = (home.addr(), std::ptr::from_ref(p).addr());
+            let giver = std::thread::spawn(move || {
+                // SAFETY: Ms and Ps live as long as the runtime, which `run` keeps until the goroutine ends.
+                let (m, p) = unsafe { (&*(m_address as *const M), &*(p_address as *const P)) };
+                let end = Instant::now() + PATIENCE;
+                while m.ticket.is_owed() && Instant::now() < end {
+                    std::thread::yield_now();
+                }
+                let waits = !m.ticket.is_owed();
+                m.shared().hand_off(p);
+                waits
+            });
+            blocking::reacquire(g, Switch::WithoutP);
+            let is_home = std::ptr::eq(g.m.load(Relaxed), home);
+            let is_bound = !g.bound.load(Relaxed).is_null();
+            drop(running);
+            assert!(giver.join().expect("no panic"), "the goroutine did not wait for its entry");
+            assert!(is_home, "it moved while it was queued");
+            assert!(!is_bound, "it stays bound though no queue holds it");
+        });
+    }
+
+    /// A locked goroutine is woken without a P after its entry was taken for void: it queues up once more.
+    #[test]
+    fn a_locked_goroutine_whose_entry_was_void_queues_again() {
+        static HOME: AtomicPtr<M> = AtomicPtr::new(null_mut());
+        static IS_RELEASED: AtomicBool = AtomicBool::new(false);
+        one_p(|| {
+            let locked = crate::go(|| {
+                let _guard = crate::lock_os_thread();
+                let running = Running::enter().expect("a goroutine");
+                HOME.store(std::ptr::from_ref(running.m()).cast_mut(), SeqCst);
+                drop(running);
+                while !IS_RELEASED.load(SeqCst) {
+                    crate::yield_now();
+                }
+            });
+            // SAFETY: as above.
+            let home = || unsafe { HOME.load(SeqCst).as_ref() };
+            // The monitor took it for a goroutine that sleeps in the preemption handler.
+            while !home().is_some_and(|m| m.ticket.release()) {
+                crate::yield_now();
+            }
+            let home = home().expect("it was released");
+            while home.ticket.is_owed() {
+                crate::yield_now();
+            }
+            IS_RELEASED.store(true, SeqCst);
+            home.wake();
+            locked.join().expect("it goes on");
+        });
+    }
+}
