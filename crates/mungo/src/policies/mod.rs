@@ -290,7 +290,7 @@ pub trait Scheduler: Any + Send + Sync {
         proc.local().pop_front().map(Next::from)
     }
 
-    /// Takes a task from the global queue; others may move to the own queue along with it.
+    /// Takes a task from the global queue; a share of the others moves to the own queue along with it if that is empty.
     ///
     /// ```
     /// use mungo::policy::sim::Machine;
@@ -316,7 +316,7 @@ pub trait Scheduler: Any + Send + Sync {
     /// assert_eq!(machine.proc(0).global().len(), 2);
     /// ```
     fn get_from_global_queue(&self, proc: &mut Proc<'_>) -> Option<Task> {
-        proc.take_global_share()
+        if proc.local().is_empty() { proc.take_global_share() } else { proc.global().pop_front() }
     }
 
     /// Returns whether the global queue comes before the own one this time.
@@ -492,9 +492,10 @@ pub trait Scheduler: Any + Send + Sync {
     }
 }
 
-/// Returns whether it is the global queue's turn, at each `n`th tick, and it is not empty.
+/// Returns whether it is the global queue's turn, at each `n`th tick, and it is not empty. A task that is next in line
+/// inherits the slice, so it goes before it; the tick stays the same meanwhile.
 fn every(proc: &mut Proc<'_>, n: u32) -> bool {
-    let turn = proc.tick().is_multiple_of(n) && !proc.global_is_empty();
+    let turn = proc.tick().is_multiple_of(n) && !proc.global_is_empty() && !proc.local().has_next();
     if turn {
         proc.note_global_check();
     }

@@ -110,6 +110,10 @@ impl Lane {
         })
     }
 
+    pub(crate) fn has_next(&self) -> bool {
+        self.len() != 0 && self.queue.lock().next.is_some()
+    }
+
     pub(crate) fn pop_next(&self) -> Option<Task> {
         match self.len() {
             0 => None,

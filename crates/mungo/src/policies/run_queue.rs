@@ -144,6 +144,23 @@ impl RunQueue<'_> {
         give_back(self.0.push_next(task));
     }
 
+    /// Returns whether a task is next in line.
+    ///
+    /// ```
+    /// use mungo::policy::sim::Machine;
+    /// use mungo::policy::{Cause, DefaultPolicy};
+    ///
+    /// let (policy, mut machine) = (DefaultPolicy::new(), Machine::new(1, 1));
+    /// let (old, woken) = (machine.spawn(), machine.spawn());
+    /// machine.queue(&policy, old, 0, Cause::Yielded);
+    /// assert!(!machine.proc(0).local().has_next());
+    /// machine.queue(&policy, woken, 0, Cause::Woken);
+    /// assert!(machine.proc(0).local().has_next());
+    /// ```
+    pub fn has_next(&self) -> bool {
+        self.0.has_next()
+    }
+
     /// Takes the task that is next in line.
     ///
     /// ```

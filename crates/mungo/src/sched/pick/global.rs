@@ -159,20 +159,20 @@ impl Shared {
         self.global_len.store(synced.computing.len() + synced.global.len(), SeqCst);
     }
 
-    /// Takes one fresh goroutine to run, and with `fair` moves a share of the others into the P's ring.
-    pub(crate) fn take_fresh(&self, p: &P, fair: bool) -> Option<GPtr> {
+    /// Takes one fresh goroutine to run, and moves a share of the others into the P's ring if that is empty.
+    pub(crate) fn take_fresh(&self, p: &P) -> Option<GPtr> {
         if !self.has_fresh() {
             return None;
         }
         let mut synced = self.synced.lock();
-        self.take_fresh_locked(&mut synced, p, fair)
+        self.take_fresh_locked(&mut synced, p)
     }
 
-    fn take_fresh_locked(&self, synced: &mut Synced, p: &P, fair: bool) -> Option<GPtr> {
+    fn take_fresh_locked(&self, synced: &mut Synced, p: &P) -> Option<GPtr> {
         let first = synced.global.pop()?;
         traced::found(p, &first, Queue::Global);
         p.counters.global_takes.add(1);
-        if fair {
+        if p.runq.is_empty() {
             let share = synced.global.len() / self.at_once();
             for _ in 0..share.min(crate::protocols::runq::CAPACITY / 2) {
                 let Some(g) = synced.global.pop() else { break };
@@ -205,7 +205,7 @@ impl Shared {
 
     /// Takes one of any kind: see [`next_locked`](super::next_locked).
     pub(super) fn take_any_locked(&self, synced: &mut Synced, p: &P) -> Option<GPtr> {
-        self.take_fresh_locked(synced, p, true)
+        self.take_fresh_locked(synced, p)
             .or_else(|| self.take_computing_locked(synced, p))
             .or_else(|| self.take_held_locked(synced).inspect(|g| traced::found(p, g, Queue::Global)))
     }

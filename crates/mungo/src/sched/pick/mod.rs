@@ -337,14 +337,14 @@ fn look_for_fresh(m: &'static M, p: &'static P) -> Option<Found> {
         if netpoll::is_unwatched() {
             netpoll::look(p, shared);
         }
-        if let Some(g) = shared.take_fresh(p, false) {
+        if let Some(g) = shared.take_fresh(p) {
             return Some((g, false));
         }
     }
     if let Some((g, inherit)) = p.runq.pop() {
         return Some((own(g), inherit));
     }
-    if let Some(g) = shared.take_fresh(p, true) {
+    if let Some(g) = shared.take_fresh(p) {
         return Some((g, false));
     }
     let (unwatched, contended) = (netpoll::is_unwatched(), shared.computing_len() != 0);
@@ -361,7 +361,7 @@ fn look_for_fresh(m: &'static M, p: &'static P) -> Option<Found> {
             traced::found(p, &own(g), Queue::Network);
             Some((own(g), inherit))
         }
-        None => shared.take_fresh(p, true).map(|g| (g, false)),
+        None => shared.take_fresh(p).map(|g| (g, false)),
     }
 }
 
