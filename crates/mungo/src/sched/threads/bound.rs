@@ -203,9 +203,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Release};
     use std::time::{Duration, Instant};
 
-    /// The time in which a test's other thread sees the state that it waits for.
-    const LONG_ENOUGH: Duration = Duration::from_secs(20);
-
     fn one_p<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
         crate::Runtime::builder().procs(1).build().expect("a runtime").run(f)
     }
@@ -229,7 +226,7 @@ mod tests {
             let giver = std::thread::spawn(move || {
                 // SAFETY: Ms and Ps live as long as the runtime, which `run` keeps until the goroutine ends.
                 let (m, p) = unsafe { (&*(m_address as *const M), &*(p_address as *const P)) };
-                let end = Instant::now() + LONG_ENOUGH;
+                let end = Instant::now() + Duration::from_secs(20);
                 while m.ticket.is_owed() && Instant::now() < end {
                     std::thread::yield_now();
                 }
