@@ -3,7 +3,8 @@
 mod common;
 
 use common::end;
-use mungo::policy::{Next, Proc, Scheduler, Task, TaskInfo};
+use mungo::policy::sim::Machine;
+use mungo::policy::{Cause, Next, Proc, Scheduler, Task, TaskInfo};
 use mungo::{Runtime, go, yield_now};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -195,6 +196,72 @@ fn a_policy_may_have_a_queue_of_its_own() {
     let others: Vec<_> = (0..100).map(|_| rt.spawn(yield_now)).collect();
     rt.set_scheduler(mungo::policy::Fifo::new());
     others.into_iter().for_each(|h| h.join().unwrap());
+    spinner.join().unwrap();
+    end(rt);
+}
+
+/// The tasks of all runtimes in one drawer.
+#[test]
+fn a_task_of_another_runtime_goes_home() {
+    let policy: std::sync::Arc<dyn Scheduler> = std::sync::Arc::new(OwnQueue(Mutex::default()));
+    let runtimes = [(); 2].map(|()| Runtime::builder().procs(2).scheduler(policy.clone()).build().unwrap());
+    let dropped = || runtimes.iter().map(|rt| rt.policy_stats().dropped_tasks).sum::<u64>();
+    while dropped() == 0 {
+        std::thread::scope(|s| runtimes.iter().for_each(|rt| _ = s.spawn(|| work(rt))));
+    }
+    runtimes.map(end);
+}
+
+/// Puts tasks of a simulation before the goroutines.
+struct Mixes(Mutex<Vec<Task>>);
+
+impl Scheduler for Mixes {
+    fn queue_task(&self, task: Task, proc: &mut Proc<'_>, _: bool, _: bool) {
+        proc.global().push_front(task);
+    }
+
+    fn next_task(&self, proc: &mut Proc<'_>) -> Option<Next> {
+        let mut simulated = self.0.lock().unwrap();
+        if let Some(task) = simulated.pop() {
+            proc.global().push_front(task);
+            return simulated.pop().map(Next::from);
+        }
+        proc.global().pop_front().map(Next::from)
+    }
+}
+
+#[test]
+fn a_task_of_a_simulation_is_no_goroutine() {
+    for is_gone in [false, true] {
+        let collects = Hoards { drawer: Mutex::default(), forget: false };
+        let mut machine = Machine::new(1, 1);
+        for _ in 0..20 {
+            let id = machine.spawn();
+            machine.queue(&collects, id, 0, Cause::Spawned);
+        }
+        let machine = (!is_gone).then_some(machine);
+        let rt = runtime(Mixes(collects.drawer));
+        work(&rt);
+        assert_eq!(rt.policy_stats().replaced, 0, "{:?}", rt.policy_stats().last_fault);
+        assert!(machine.is_none_or(|machine| machine.dropped().len() == 20));
+        end(rt);
+    }
+}
+
+#[test]
+fn a_goroutine_is_no_task_of_a_simulation() {
+    let policy = std::sync::Arc::new(OwnQueue(Mutex::default()));
+    let rt =
+        Runtime::builder().procs(1).scheduler(policy.clone() as std::sync::Arc<dyn Scheduler>).build().unwrap();
+    let mut machine = Machine::new(1, 1);
+    let spinner = rt.spawn(|| {
+        while mungo::policy::stats().dropped_tasks == 0 {
+            yield_now();
+        }
+    });
+    while !spinner.is_finished() {
+        assert_eq!(machine.next(&*policy, 0), None);
+    }
     spinner.join().unwrap();
     end(rt);
 }

@@ -162,6 +162,8 @@ pub trait Scheduler: Any + Send + Sync {
 
     /// Returns the next task for this P; `None` if there is none anywhere.
     ///
+    /// A task of another runtime, or of another machine, is not run: it goes home, and counts as dropped there.
+    ///
     /// ```
     /// use mungo::policy::sim::Machine;
     /// use mungo::policy::{Cause, Next, Proc, Scheduler, Task};

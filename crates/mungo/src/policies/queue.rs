@@ -167,14 +167,14 @@ impl Lane {
         }
     }
 
-    /// Returns the first task, whatever becomes of it.
+    /// Returns the node of the first task, whatever becomes of it, if that is a goroutine's.
     pub(crate) fn first(&self) -> Option<NonNull<Node>> {
         if self.len() == 0 {
             return None;
         }
         let queue = self.queue.lock();
         let first = queue.next.as_ref().or_else(|| queue.sorted.values().next())?;
-        Some(NonNull::from(first.node()))
+        (!first.is_simulated()).then(|| NonNull::from(first.node()))
     }
 
     /// Shows the tasks in their order.

@@ -22,7 +22,6 @@ use crate::policies::stats::{Counters, ProcCounters, ProcStats};
 use crate::policies::task::{Cause, Home, Node, TaskInfo};
 use std::cell::Cell;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -308,8 +307,10 @@ impl Machine {
             return None;
         };
         let id = task.info().id;
-        let node: NonNull<Node> = task.accept()?;
-        debug_assert!(std::ptr::eq(node.as_ptr(), &raw const self.task(id).node));
+        if !self.tasks.iter().any(|own| std::ptr::eq(&own.node, task.node())) {
+            return None; // another machine's or a runtime's: it is dropped, and goes home
+        }
+        task.accept()?;
         self.task(id).node.note_dispatched(self.now_ns.get(), proc as u32);
         if !inherit_time {
             self.ticks[proc].set(self.ticks[proc].get().wrapping_add(1));

@@ -407,8 +407,14 @@ impl Task {
     /// Ends the loan. `None`: it was ended before, the task is void.
     pub(crate) fn accept(self) -> Option<NonNull<Node>> {
         let mut this = std::mem::ManuallyDrop::new(self);
-        drop(this.home.take());
-        this.node().take_back(this.number).then_some(this.node)
+        let accepted = this.node().take_back(this.number).then_some(this.node);
+        drop(this.home.take()); // last: the node may lie in it
+        accepted
+    }
+
+    /// Returns whether it is a simulation's, and so no goroutine.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.home.is_some()
     }
 
     /// Gives it back without a fault: the queue that it belongs to was closed.

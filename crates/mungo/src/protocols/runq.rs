@@ -247,6 +247,14 @@ mod tests {
     }
 
     #[test]
+    fn a_quiet_push_leaves_a_full_ring_as_it_is() {
+        let q = RunQueue::new();
+        assert!((1..=CAPACITY).all(|i| q.push_back_quietly(fake(i))));
+        assert!(!q.push_back_quietly(fake(999)));
+        assert_eq!((q.pop(), q.len()), (Some((fake(1), false)), CAPACITY - 1));
+    }
+
+    #[test]
     fn steal_takes_half_and_runnext_last() {
         let (a, b) = (RunQueue::new(), RunQueue::new());
         (1..=7).for_each(|i| a.push_back(fake(i)).unwrap());

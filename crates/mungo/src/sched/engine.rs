@@ -9,13 +9,13 @@ pub(crate) mod rank;
 pub(crate) mod switch;
 pub(crate) mod watchdog;
 
-use self::hooks::g_of;
+use self::hooks::{Goroutines, g_of};
 use self::watchdog::patience;
 use crate::policies::order::{LONGEST_SLICE, SHORTEST_SLICE};
 use crate::policies::proc::Machine;
 use crate::policies::queue::{FIRST_LOCAL, GLOBAL, Lane};
 use crate::policies::stats::{Counters, ProcCounters};
-use crate::policies::task::{Cause, Node, Task, TaskInfo};
+use crate::policies::task::{Cause, Home, Node, Task, TaskInfo};
 use crate::policies::topology::Topology;
 use crate::policies::{Event, Next, Policy, Proc, Scheduler};
 use crate::sched::config::MAX_PROCS;
@@ -205,8 +205,16 @@ impl Engine {
                 self.note_refusal(shared, p);
                 return None;
             };
+            if task.is_simulated() {
+                continue; // dropped here
+            }
             let Some(node) = task.accept() else { continue };
             let g = g_of(node);
+            if !std::ptr::eq(g.shared.get(), shared) {
+                // A policy with one queue for several runtimes. It would be counted as ended here, as alive there.
+                Goroutines.came_back(g.policy, true);
+                continue;
+            }
             shared.policy.queued.fetch_sub(1, Relaxed);
             self.dispatched.fetch_add(1, Relaxed);
             self.start(shared, m, p, g, inherit_time);

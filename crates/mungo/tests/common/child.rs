@@ -73,12 +73,27 @@ macro_rules! children {
     };
 }
 
-/// In the child: runs the function and ends the process.
+/// Before `main`, in the tests' process and in the child; in the child: runs the function and ends the process.
 pub(crate) fn start(functions: &[(&str, fn())]) {
+    hear_signals();
     let Ok(name) = std::env::var(NAME) else { return };
     let Some((_, function)) = functions.iter().find(|(n, _)| *n == name) else { return };
     let result = std::panic::catch_unwind(function);
     std::process::exit(if result.is_ok() { 0 } else { 101 });
+}
+
+/// Undoes what was inherited: a shell lets what it starts in the background ignore SIGINT and SIGQUIT, `nohup` SIGHUP.
+fn hear_signals() {
+    for signal in 1..32 {
+        // SAFETY: a disposition is plain bits, which the kernel fills; no handler of ours is there yet.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            let known = libc::sigaction(signal, std::ptr::null(), &mut now) == 0;
+            if known && now.sa_sigaction == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
 }
 
 /// This binary, to run the function `name` of [`children!`].

@@ -200,11 +200,8 @@ pub(crate) fn unlock(g: &G) {
 mod tests {
     use super::*;
     use crate::sched::threads::blocking;
-    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Release};
     use std::time::{Duration, Instant};
-
-    /// The time in which a test's other thread sees the state that it waits for.
-    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn one_p<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
         crate::Runtime::builder().procs(1).build().expect("a runtime").run(f)
@@ -229,7 +226,7 @@ mod tests {
             let giver = std::thread::spawn(move || {
                 // SAFETY: Ms and Ps live as long as the runtime, which `run` keeps until the goroutine ends.
                 let (m, p) = unsafe { (&*(m_address as *const M), &*(p_address as *const P)) };
-                let end = Instant::now() + PATIENCE;
+                let end = Instant::now() + Duration::from_secs(20);
                 while m.ticket.is_owed() && Instant::now() < end {
                     std::thread::yield_now();
                 }
@@ -256,14 +253,14 @@ mod tests {
             let locked = crate::go(|| {
                 let _guard = crate::lock_os_thread();
                 let running = Running::enter().expect("a goroutine");
-                HOME.store(std::ptr::from_ref(running.m()).cast_mut(), SeqCst);
+                HOME.store(std::ptr::from_ref(running.m()).cast_mut(), Release);
                 drop(running);
-                while !IS_RELEASED.load(SeqCst) {
+                while !IS_RELEASED.load(Acquire) {
                     crate::yield_now();
                 }
             });
             // SAFETY: as above.
-            let home = || unsafe { HOME.load(SeqCst).as_ref() };
+            let home = || unsafe { HOME.load(Acquire).as_ref() };
             // The monitor took it for a goroutine that sleeps in the preemption handler.
             while !home().is_some_and(|m| m.ticket.release()) {
                 crate::yield_now();
@@ -272,7 +269,7 @@ mod tests {
             while home.ticket.is_owed() {
                 crate::yield_now();
             }
-            IS_RELEASED.store(true, SeqCst);
+            IS_RELEASED.store(true, Release);
             home.wake();
             locked.join().expect("it goes on");
         });
