@@ -4,6 +4,7 @@
 //! its own M; a thread that is no M, or has no P to be found by, writes into the shared buffer.
 
 use super::engine::hooks;
+use super::engine::inherit::{Holder, Owner};
 use super::pick::Found;
 use super::pick::{From, Why};
 use super::run::g::{G, GRef};
@@ -237,6 +238,9 @@ pub(crate) fn parked(m: &M, p: &P, g: &G, next: Option<Found>) {
 #[inline(never)]
 fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
     let awaited = g.awaited();
+    if is_lock(awaited.reason) {
+        put_holder(m, p, g, awaited);
+    }
     let body = body(object(awaited), awaited.reason as u16);
     let entry = Record::new(0, kind::STOP, stop::PARKED, p.id as u16, body);
     match next {
@@ -245,6 +249,25 @@ fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
             m.lane.switch(id(g), entry, id(&next), inherits);
         }
         _ => m.lane.stop(id(g), entry),
+    }
+}
+
+fn is_lock(reason: WaitReason) -> bool {
+    use WaitReason::{Mutex, Once, RwLockRead, RwLockWrite};
+    matches!(reason, Mutex | RwLockRead | RwLockWrite | Once)
+}
+
+/// Puts down which goroutine has the lock that `g` is about to park for, if it is known, and of the same runtime.
+#[cold]
+#[inline(never)]
+fn put_holder(m: &M, p: &P, g: &G, awaited: Awaited) {
+    // SAFETY: `g` borrows the lock until it runs again, and this M is about to park it.
+    let (holder, _) = unsafe { &*(awaited.object() as *const Owner) }.holder();
+    if let Holder::G(holder) = holder
+        && holder.as_ptr().cast_const() != std::ptr::from_ref(g)
+        && std::ptr::eq(holder.shared.get(), g.shared.get())
+    {
+        m.lane.put(Record::new(0, kind::HELD_BY, 0, p.id as u16, body(id(&holder), 0)), || id(g));
     }
 }
 

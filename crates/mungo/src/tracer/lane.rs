@@ -1,6 +1,6 @@
 //! An M's way to put events down.
 
-use super::chunk::{Chunk, RECORDS};
+use super::chunk::{Chunk, RECORDS, Thread};
 use super::{DROPPED, STATE, clock, writer};
 use mungo_trace::Queue;
 use mungo_trace::format::{HAS_TEXT, MAX_TEXT, RECORD, Record, kind};
@@ -16,6 +16,8 @@ use std::sync::atomic::{
 pub(crate) struct Lane {
     runtime: u32,
     m: u32,
+    /// The M's thread, as the kernel numbers it.
+    tid: AtomicU32,
     /// The session that the rest is of.
     session: AtomicU32,
     /// The number of records in `chunk`; [`RECORDS`]: there is no chunk, or no room.
@@ -40,6 +42,7 @@ impl Lane {
         Lane {
             runtime: u32::from(runtime),
             m,
+            tid: AtomicU32::new(0),
             session: AtomicU32::new(0),
             at: AtomicU32::new(RECORDS as u32),
             chunk: AtomicPtr::new(null_mut()),
@@ -252,13 +255,16 @@ impl Lane {
             self.seal();
             self.running.store(running, Relaxed);
             self.dropped.store(0, Relaxed);
+            // SAFETY: no memory involved.
+            self.tid.store(unsafe { libc::gettid() } as u32, Relaxed);
         }
         let units = 1 + text.len().div_ceil(RECORD);
         // One more for the base, and one for the number of dropped events.
         if self.at.load(Relaxed) as usize + units + 1 > RECORDS {
             self.seal();
             let running = self.running.load(Relaxed);
-            let Some(chunk) = Chunk::take(self.runtime, self.m, running, ticks) else {
+            let me = Thread { runtime: self.runtime, m: self.m, tid: self.tid.load(Relaxed) };
+            let Some(chunk) = Chunk::take(me, running, ticks) else {
                 self.dropped.store(self.dropped.load(Relaxed) + entry.events(), Relaxed);
                 DROPPED.fetch_add(entry.events(), Relaxed);
                 return;
