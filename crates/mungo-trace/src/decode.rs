@@ -95,6 +95,8 @@ impl Decoder {
             kind::TIMERS_RUN => Kind::TimersRun { count: u32::from(record.high()), late_ns: record.low() },
             kind::STEAL => Kind::Steal { from: record.body as u32, taken: (record.body >> 32) as u32 },
             kind::THREAD_STARTED => Kind::ThreadStarted,
+            kind::HELD_BY => Kind::HeldBy { g: lane.running(), holder: g },
+            kind::NO_CPU => Kind::NoCpu { waited_ns: g, within_ms: u32::from(record.high()) },
             kind::DROPPED => Kind::Dropped { count: record.body },
             kind::TASK_END => Kind::TaskEnd { g: lane.running(), id: record.body, name: StringId::default() },
             kind::REGION_END => {

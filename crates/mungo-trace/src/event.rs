@@ -115,6 +115,22 @@ pub enum Kind {
     },
     /// A thread for goroutines started: the M of this event.
     ThreadStarted,
+    /// The goroutine that runs is about to park for a lock, which another one of its runtime has. A lock whose holder
+    /// is a plain thread, or is not known, has no such event.
+    HeldBy {
+        /// The goroutine that is about to park, if it is known.
+        g: Option<u64>,
+        /// The one that has the lock.
+        holder: u64,
+    },
+    /// The thread of the M of this event could run, and had no CPU: other threads of the machine had them all, or the
+    /// limit of a cgroup was reached. Linux only, as the kernel counts it (`/proc/PID/task/TID/schedstat`).
+    NoCpu {
+        /// The time without one, in ns, in the stretch of time that ends with this event.
+        waited_ns: u64,
+        /// The length of that stretch in ms, at most 65,535.
+        within_ms: u32,
+    },
     /// Another policy decides.
     PolicyChanged {
         /// Its name.
@@ -186,7 +202,8 @@ impl Kind {
             | Kind::Start { g, .. }
             | Kind::Stop { g, .. }
             | Kind::BlockedFound { g } => Some(g),
-            Kind::TaskBegin { g, .. }
+            Kind::HeldBy { g, .. }
+            | Kind::TaskBegin { g, .. }
             | Kind::TaskEnd { g, .. }
             | Kind::RegionBegin { g, .. }
             | Kind::RegionEnd { g, .. }

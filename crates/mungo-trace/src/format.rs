@@ -9,8 +9,8 @@ use crate::event::{Cause, How, Queue};
 /// The first bytes of a file.
 pub const MAGIC: [u8; 8] = *b"MUNGOTRC";
 /// The version of the format that this crate writes, and the last one that it reads. Version 1 had no hand-overs and no
-/// objects; else it is the same.
-pub const VERSION: u32 = 2;
+/// objects, version 2 no holders of locks and no times without a CPU; else they are the same.
+pub const VERSION: u32 = 3;
 /// Bytes of the file's header.
 pub const FILE_HEADER: usize = 32;
 /// Bytes of a block's header.
@@ -61,6 +61,8 @@ pub mod kind {
     pub const SWITCH_NEXT: u8 = 19;
     pub const SWITCH_RING: u8 = 20;
     pub const EXISTED: u8 = 21;
+    pub const HELD_BY: u8 = 22;
+    pub const NO_CPU: u8 = 23;
     pub const TASK_BEGIN: u8 = super::HAS_TEXT | 1;
     pub const REGION_BEGIN: u8 = super::HAS_TEXT | 2;
     pub const LOG: u8 = super::HAS_TEXT | 3;
@@ -211,7 +213,8 @@ impl Block {
         bytes
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8; BLOCK_HEADER]) -> Block {
+    /// Returns the header with these bytes.
+    pub fn from_bytes(bytes: &[u8; BLOCK_HEADER]) -> Block {
         Block {
             kind: u32_at(bytes, 0),
             len: u32_at(bytes, 4),

@@ -158,6 +158,38 @@ fn a_hand_over_is_a_stop_and_a_start() {
     assert_eq!(last.kind, Kind::Start { g: high | 8, queue: Queue::Ring, waited_ns: 0 });
 }
 
+/// What a version added is a kind of record that those before it do not have.
+#[test]
+fn older_versions_are_read() {
+    let events = |version: u8| {
+        let mut file = sample();
+        file[8] = version;
+        Trace::read(&file[..]).unwrap().events
+    };
+    assert_eq!(events(1), events(3));
+    assert_eq!(events(2), events(3));
+}
+
+#[test]
+fn holders_of_locks_and_times_without_a_cpu_are_read() {
+    let mut writer = Writer::new();
+    let records = [
+        Record::new(1, kind::HELD_BY, 0, 2, body(6, 0)),
+        Record::new(2, kind::STOP, stop::PARKED, 2, body(0xABC, 14)),
+        Record::new(3, kind::HELD_BY, 0, 2, body(7, 0)), // nothing runs
+        Record::new(4, kind::NO_CPU, 0, NO_P, body(3_000_000, 100)),
+    ];
+    writer.block(1, 5, 4, 1100, &records);
+    writer.sync(1200, format::LAST);
+    let trace = Trace::read(&writer.0[..]).unwrap();
+    let [held, _, odd, no_cpu] = &trace.events[..] else { panic!("{:#?}", trace.events) };
+    assert_eq!((held.kind, held.p), (Kind::HeldBy { g: Some(4), holder: 6 }, Some(2)));
+    assert_eq!(held.kind.goroutine(), Some(4));
+    assert_eq!(odd.kind, Kind::HeldBy { g: None, holder: 7 });
+    assert_eq!(no_cpu.kind, Kind::NoCpu { waited_ns: 3_000_000, within_ms: 100 });
+    assert_eq!((no_cpu.m, no_cpu.p), (5, None));
+}
+
 #[test]
 fn a_file_that_is_cut_anywhere_is_read_up_to_there() {
     let whole = sample();
@@ -190,7 +222,7 @@ fn what_is_no_trace_is_refused_with_a_reason() {
     let mut newer = sample();
     newer[8] = 9;
     assert!(matches!(error(&newer), Error::Newer(9)));
-    assert_eq!(error(&newer).to_string(), "the trace has version 9, and this program reads up to 2: update it");
+    assert_eq!(error(&newer).to_string(), "the trace has version 9, and this program reads up to 3: update it");
     assert!(matches!(Trace::open("no such file"), Err(Error::Io(_))));
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 const PREFIX: &str = "MUNGO_";
 
 /// Every variable that this crate reads, and that of `mungo-interpose`.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     "MUNGO_PROCS",
     "MUNGO_STACK_SIZE",
     "MUNGO_MAX_THREADS",
@@ -26,6 +26,7 @@ const KNOWN: [&str; 14] = [
     "MUNGO_LATE_STATIC_TLS",
     "MUNGO_BLOCK_RATE",
     "MUNGO_TRACE",
+    "MUNGO_TRACE_LAST",
     "MUNGO_DEBUG",
     "MUNGO_TEST_SEED",
     "MUNGO_THREADS",

@@ -201,6 +201,37 @@ fn chaos_does_not_confuse_a_trace() {
     assert!(count(&trace, |kind| matches!(kind, Kind::Start { queue: Queue::Policy, .. })) > 100);
 }
 
+#[test]
+fn a_wait_for_a_lock_names_its_holder() {
+    let _alone = alone();
+    let ids = Arc::new(Mutex::new((0, 0)));
+    let ids_there = ids.clone();
+    let (trace, metrics) = traced(
+        || runtime_of(1),
+        move || {
+            let lock = Arc::new(mungo::sync::Mutex::new(()));
+            let held = lock.lock();
+            let waiter = mungo::go({
+                let lock = lock.clone();
+                move || drop(lock.lock())
+            });
+            *ids_there.lock().unwrap() = (mungo::current().id().as_u64(), waiter.goroutine().id().as_u64());
+            mungo::yield_now();
+            drop(held);
+            waiter.join().unwrap();
+        },
+    );
+    assert_equal(&trace, &metrics);
+    let (holder, waiter) = *ids.lock().unwrap();
+    let held = |event: &Event| matches!(event.kind, Kind::HeldBy { .. });
+    let at = trace.events.iter().position(held).expect("an event");
+    assert_eq!(trace.events[at].kind, Kind::HeldBy { g: Some(waiter), holder });
+    let mut stops = trace.events[at..].iter().filter(|event| matches!(event.kind, Kind::Stop { .. }));
+    let next = stops.next().map(|event| event.kind);
+    assert!(matches!(next, Some(Kind::Stop { g, why: Stop::Parked { .. } }) if g == waiter), "{next:?}");
+    assert_eq!(count(&trace, |kind| matches!(kind, Kind::HeldBy { .. })), 1);
+}
+
 /// The objects that goroutines waited for, by their reasons.
 fn waits(trace: &Trace) -> Vec<(u64, &str, u64)> {
     let of = |event: &Event| match event.kind {

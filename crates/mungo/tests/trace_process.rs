@@ -15,7 +15,9 @@ children!(
     deadlocks,
     deadlocks_with_a_recorder,
     deadlocks_soon,
-    forks
+    forks,
+    waits_to_be_killed,
+    hears_a_signal
 );
 
 /// Runs a child with this variable.
@@ -173,6 +175,64 @@ fn a_deadlock_just_after_a_snapshot_is_recorded_too() {
     let file = TempFile::new("soon");
     run("deadlocks_soon", "MUNGO_TEST_RECORD", &file.0).assert_code(2);
     assert_eq!(logs(&Trace::open(&file.0).unwrap()), ["for ever"]);
+}
+
+/// Runs a child that keeps the end of its trace in memory.
+fn run_with_last(name: &str, file: &Path) -> child::Ended {
+    let mut command = child::command(name);
+    command.env("MUNGO_TRACE", file).env("MUNGO_TRACE_LAST", "10s");
+    child::finish(command)
+}
+
+fn waits_to_be_killed() {
+    mungo::go(|| {
+        trace::log("killed");
+        // SAFETY: sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+        loop {
+            mungo::sleep(std::time::Duration::from_millis(1));
+        }
+    })
+    .join()
+    .unwrap();
+}
+
+fn hears_a_signal() {
+    mungo::go(|| {
+        let terms = mungo::signal::notify(&[mungo::signal::Signal::TERMINATE]);
+        // SAFETY: sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+        terms.recv().unwrap();
+        trace::log("heard");
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn the_end_of_a_trace_is_kept_in_memory_and_written_when_the_process_ends() {
+    let file = TempFile::new("last");
+    let read = || {
+        let trace = Trace::open(&file.0).unwrap();
+        assert!(!trace.is_torn);
+        logs(&trace).concat()
+    };
+    run_with_last("ends", &file.0).assert_success();
+    assert_eq!(read(), "hello");
+    run_with_last("exits_on_a_goroutine", &file.0).assert_code(3);
+    assert_eq!(read(), "good-bye");
+    run_with_last("waits_to_be_killed", &file.0).assert_signal(libc::SIGTERM);
+    assert_eq!(read(), "killed");
+    run_with_last("hears_a_signal", &file.0).assert_success();
+    assert_eq!(read(), "heard");
+    if !child::is_emulated("the emulator has a thread of its own") {
+        run_with_last("deadlocks", &file.0).assert_code(2).assert_says("all goroutines are asleep");
+        assert_eq!(read(), "for ever");
+    }
+    let nowhere = Path::new("/nonexistent/folder/trace");
+    run_with_last("ends", nowhere)
+        .assert_success()
+        .assert_says("mungo: MUNGO_TRACE=/nonexistent/folder/trace: ");
 }
 
 fn forks() {

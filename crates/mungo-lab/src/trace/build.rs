@@ -67,6 +67,8 @@ struct Now {
     /// The span that it is in, or was in last, plus one.
     running: Option<u32>,
     ready: Option<Waiting>,
+    /// The goroutine that has the lock which it is about to park for.
+    holder: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +193,15 @@ impl Builder {
                 let g = g.map_or(NONE, |g| self.goroutine(event.runtime, g));
                 let text = printable(dictionary.string(text));
                 self.model.logs.push(Log { at, g, text });
+            }
+            Kind::HeldBy { g: Some(g), holder } => {
+                let g = self.goroutine(event.runtime, g) as usize;
+                self.now[g].holder = Some(self.goroutine(event.runtime, holder));
+            }
+            Kind::NoCpu { waited_ns: waited, within_ms } => {
+                let within = u64::from(within_ms) * 1_000_000;
+                let Event { runtime, m, .. } = *event;
+                self.model.no_cpu.push(NoCpu { at, within, waited, runtime, m });
             }
             Kind::Dropped { count } => self.model.counts.dropped += count,
             // An event of a later version that the reader knows and we do not.
@@ -371,8 +382,12 @@ impl Builder {
             }
             _ => Why::Blocked,
         };
+        let span = self.now[g as usize].running;
         if let Some(span) = self.close_goroutine(g, at, why) {
             (span.reason, span.by) = (reason, by);
+        }
+        if let (Some(holder), Some(span), Why::Parked) = (self.now[g as usize].holder.take(), span, why) {
+            self.model.held.push(Held { span, holder });
         }
         // Woken before it had parked: it waits from now on.
         if let Some(waiting) = &mut self.now[g as usize].ready {
@@ -382,17 +397,26 @@ impl Builder {
 
     /// Number of what a goroutine waits for, in `Model::reasons`: of the reason alone, if there are very many objects.
     fn reason(&mut self, text: StringId, object: u64, dictionary: &Dictionary) -> u16 {
-        if self.model.reasons.is_empty() {
-            self.model.reasons.push(String::new());
-        }
+        self.reason_of_nothing();
         let next = self.model.reasons.len() as u32;
         let object = if next < OBJECTS || self.reason_ids.contains_key(&(text.0, object)) { object } else { 0 };
         let index = *self.reason_ids.entry((text.0, object)).or_insert(next);
         if index == next {
-            self.model.reasons.push(printable(&what(dictionary.string(text), object)));
+            let text = dictionary.string(text);
+            self.model.reasons.push(printable(&what(text, object)));
+            let joined = if text == "join" { object } else { 0 };
+            self.model.awaited.push(Awaited { joined, is_mutex: text == "mutex" && object != 0 });
         }
         // The runtime has a few dozen reasons; a file with more than these is not its own.
         index.min(u16::MAX.into()) as u16
+    }
+
+    /// The first one is "nothing".
+    fn reason_of_nothing(&mut self) {
+        if self.model.reasons.is_empty() {
+            self.model.reasons.push(String::new());
+            self.model.awaited.push(Awaited::default());
+        }
     }
 
     fn gained(&mut self, event: &Event, at: u64) {
@@ -456,9 +480,7 @@ impl Builder {
             places[*at as usize] = printable(&dictionary.place_name(PlaceId(*id)));
         }
         self.model.places = places;
-        if self.model.reasons.is_empty() {
-            self.model.reasons.push(String::new());
-        }
+        self.reason_of_nothing();
         // A recorder says at its end which policy decides: one that came in between did not decide from the beginning.
         let changes: Vec<_> = self.model.policies.iter().filter(|(at, ..)| *at > 0).cloned().collect();
         let came = |runtime, name: &str| changes.iter().any(|(_, r, n)| *r == runtime && n == name);

@@ -3,7 +3,6 @@
 
 pub(crate) mod analysis;
 mod build;
-mod cut;
 mod model;
 mod perfetto;
 mod record;
@@ -47,7 +46,7 @@ pub(crate) struct Record {
     /// Where the trace goes
     #[arg(long, short, value_name = "FILE", default_value = "mungo.trace")]
     pub(crate) output: PathBuf,
-    /// Keep the last of it only, as in 10s: for programs that run long
+    /// Keep the last of it only, as in 10s, in the program's memory: for programs that run long
     #[arg(long, value_name = "TIME", value_parser = names::duration)]
     pub(crate) last: Option<Duration>,
     /// The program

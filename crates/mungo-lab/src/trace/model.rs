@@ -173,6 +173,37 @@ pub(crate) struct Proc {
     pub(crate) stolen: u64,
 }
 
+/// What a goroutine waits for, beside its text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Awaited {
+    /// The number of the goroutine whose end it waits for; 0: it is something else.
+    pub(crate) joined: u64,
+    /// A certain mutex.
+    pub(crate) is_mutex: bool,
+}
+
+/// The holder of the lock that a goroutine parked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// The span before the wait.
+    pub(crate) span: u32,
+    /// Of `Model::goroutines`.
+    pub(crate) holder: u32,
+}
+
+/// Time in which a thread could run and had no CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoCpu {
+    /// When the kernel was asked.
+    pub(crate) at: u64,
+    /// The time since it was asked before, in ns.
+    pub(crate) within: u64,
+    /// The part of that without a CPU, in ns.
+    pub(crate) waited: u64,
+    pub(crate) runtime: u32,
+    pub(crate) m: u32,
+}
+
 /// A region or a task.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
@@ -239,6 +270,10 @@ pub(crate) struct Model {
     pub(crate) places: Vec<String>,
     /// What goroutines wait for. The first is "nothing".
     pub(crate) reasons: Vec<String>,
+    /// The same, as far as it is more than a text.
+    pub(crate) awaited: Vec<Awaited>,
+    pub(crate) held: Vec<Held>,
+    pub(crate) no_cpu: Vec<NoCpu>,
     pub(crate) regions: Vec<Region>,
     pub(crate) logs: Vec<Log>,
     pub(crate) crowds: Vec<Crowd>,
@@ -275,6 +310,11 @@ impl Model {
             None => "no processor".to_owned(),
             Some(proc) => format!("P{}{}", proc.p, self.of_runtime(proc.runtime)),
         }
+    }
+
+    /// How to speak of the thread of an M.
+    pub(crate) fn thread_name(&self, runtime: u32, m: u32) -> String {
+        format!("thread M{m}{}", self.of_runtime(runtime))
     }
 
     /// How to speak of a queue: a processor's, or with [`NONE`] the one that all share.

@@ -1,6 +1,6 @@
 //! `mungo trace record`: runs a program with the tracer on.
 
-use super::{Record, cut};
+use super::Record;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use std::fs;
@@ -20,13 +20,13 @@ pub(super) fn run(record: &Record, _interrupt: &Interrupt) -> Result<()> {
     take_place(&path)?;
     let mut command = Command::new(&record.program);
     command.args(&record.arguments).env("MUNGO_TRACE", &path);
+    if let Some(last) = record.last {
+        command.env("MUNGO_TRACE_LAST", format!("{}ns", last.as_nanos()));
+    }
     let program = record.program.display();
     let status = command.status().map_err(|e| Error::Failed(format!("cannot start {program}: {e}")))?;
     let is_written = fs::metadata(&path).is_ok_and(|m| m.len() > 0);
     if is_written {
-        if let Some(last) = record.last {
-            cut::keep_last(&path, last)?;
-        }
         eprintln!("mungo: {}", advice(output));
     } else {
         _ = fs::remove_file(&path);

@@ -1,13 +1,14 @@
 //! `mungo trace stats`: the figures of a trace, as tables or as JSON.
 
 use super::analysis::{Analysis, Moment, Severity, Verdict, analyse, chain, moment as at, time};
-use super::model::{CAUSES, Model, NONE};
+use super::model::{CAUSES, Model, NONE, NoCpu};
 use crate::error::Result;
 use crate::out::{Ink, Out};
 use crate::report::table::{self, number, quantity};
 use crate::stats::Times;
 use crate::tour::grouped;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Rows of a table; the rest is in the JSON.
@@ -73,6 +74,7 @@ fn print(model: &Model, a: &Analysis, path: &Path, out: &Out) -> Result<()> {
     processors(model, a, out)?;
     wakes(model, a, out)?;
     waits(model, a, out)?;
+    graph(model, a, out)?;
     regions(model, a, out)
 }
 
@@ -169,7 +171,28 @@ fn processors(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
         cells
     });
     let head = ["", "", "busy", "asleep", "between", "runs", "stolen"];
-    section(out, "Processors", 2, &head, rows.collect())
+    section(out, "Processors", 2, &head, rows.collect())?;
+    let rows = no_cpu(model).into_iter().map(|(runtime, m, waited, worst)| {
+        vec![model.thread_name(runtime, m), time(waited), time(worst.waited), time(worst.within), at(worst.at)]
+    });
+    let head = ["", "in all", "most", "of", "before"];
+    section(out, "Threads that could run and had no CPU", 1, &head, rows.collect())
+}
+
+/// By thread, as its runtime and number: the time without a CPU in ns, and the worst stretch; the longest first.
+fn no_cpu(model: &Model) -> Vec<(u32, u32, u64, NoCpu)> {
+    let mut threads: BTreeMap<(u32, u32), (u64, NoCpu)> = BTreeMap::new();
+    for look in &model.no_cpu {
+        let (waited, worst) = threads.entry((look.runtime, look.m)).or_insert((0, *look));
+        *waited = waited.saturating_add(look.waited);
+        if look.waited > worst.waited {
+            *worst = *look;
+        }
+    }
+    let mut rows: Vec<_> =
+        threads.into_iter().map(|((runtime, m), (w, worst))| (runtime, m, w, worst)).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.2));
+    rows
 }
 
 fn wakes(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
@@ -205,6 +228,23 @@ fn waits(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
     });
     let head = ["", "times", "in all", "p50", "p99", "max", "longest at", "at the end"];
     section(out, "What goroutines waited for", 1, &head, rows.collect())
+}
+
+fn graph(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.graph.edges.iter().map(|edge| {
+        let span = &model.spans[edge.span as usize];
+        let name = |g: u32| format!("{} ({})", model.name(g), model.place(g));
+        let cycle = if edge.in_cycle { "a cycle" } else { "" };
+        vec![
+            name(edge.g),
+            model.reasons[span.reason as usize].clone(),
+            name(edge.holder),
+            cycle.to_owned(),
+            at(span.end),
+        ]
+    });
+    let head = ["goroutine", "waits for", "of", "", "since"];
+    section(out, "Who waits for whom when the trace ends", 4, &head, rows.collect())
 }
 
 /// The chain to the longest wait that has one.
@@ -298,6 +338,20 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
             "longest_at_ns": longest, "at_the_end": row.open,
         })
     });
+    let graph = a.graph.edges.iter().map(|edge| {
+        let span = &model.spans[edge.span as usize];
+        let [g, holder] = [edge.g, edge.holder].map(|g| model.goroutines[g as usize].id);
+        json!({
+            "goroutine": g, "for": model.reasons[span.reason as usize], "of": holder, "since_ns": span.end,
+            "in_cycle": edge.in_cycle,
+        })
+    });
+    let no_cpu = no_cpu(model).into_iter().map(|(runtime, m, waited, worst)| {
+        json!({
+            "runtime": runtime, "m": m, "waited_ns": waited,
+            "worst": { "before_ns": worst.at, "waited_ns": worst.waited, "within_ns": worst.within },
+        })
+    });
     let policies = model.policies.iter().map(|p| json!({ "at_ns": p.0, "runtime": p.1, "name": p.2 }));
     json!({
         "mungo": env!("CARGO_PKG_VERSION"),
@@ -320,6 +374,8 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
         "processors": procs.collect::<Vec<_>>(),
         "wakeups": list(wakes.collect()),
         "waits": list(waits.collect()),
+        "waiting": list(graph.collect()),
+        "no_cpu": list(no_cpu.collect()),
         "regions": list(regions.collect()),
     })
 }

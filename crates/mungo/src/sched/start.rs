@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn start(settings: Settings) -> io::Result<Arc<Shared>> {
     stack::tls::decide(settings.allow_shared_tls, settings.late_static_tls()?)?;
     tracer::set_census(traced::census);
-    tracer::start_as_asked();
+    tracer::start_as_asked(environment::duration("MUNGO_TRACE_LAST")?);
     let (config, quota) = settings.config()?;
     profile::start_as_asked(environment::duration("MUNGO_BLOCK_RATE")?);
     crate::lock::set_hooks(&lock::HOOKS);

@@ -4,6 +4,7 @@
 //! its own M; a thread that is no M, or has no P to be found by, writes into the shared buffer.
 
 use super::engine::hooks;
+use super::engine::inherit::{Holder, Owner};
 use super::pick::Found;
 use super::pick::{From, Why};
 use super::run::g::{G, GRef};
@@ -12,7 +13,7 @@ use super::run::p::P;
 use super::shared::Shared;
 use super::sysmon::monitor;
 use crate::policies::Cause;
-use crate::reason::WaitReason;
+use crate::reason::{Awaited, WaitReason};
 use crate::tracer::{self, Known, is_on};
 use mungo_trace::format::{NO_P, Record, body, kind, stop};
 use mungo_trace::{How, Queue};
@@ -41,13 +42,16 @@ fn number(p: Option<&P>) -> u16 {
 }
 
 /// Puts an event into the lane of the M that owns `p`.
+#[inline(always)]
 fn put_by(p: &P, shared: &Shared, kind: u8, argument: u8, body: u64) {
     match owner(p) {
         Some(m) => m.lane.put(Record::new(0, kind, argument, p.id as u16, body), || running(m)),
-        None => tracer::put_outside(shared.number, Record::new(0, kind, argument, NO_P, body), ""),
+        None => put_outside(shared, kind, argument, body),
     }
 }
 
+#[cold]
+#[inline(never)]
 fn put_outside(shared: &Shared, kind: u8, argument: u8, body: u64) {
     tracer::put_outside(shared.number, Record::new(0, kind, argument, NO_P, body), "");
 }
@@ -107,23 +111,20 @@ fn created_now(shared: &Shared, g: &G, parent: Option<&G>, place: &'static Locat
 pub(crate) fn ready(shared: &Shared, g: &G, why: Why, from: From<'_>) {
     if is_on() {
         match from {
-            From::Owner(p) => ready_by_owner(shared, g, why, p), // the frequent way: all of it in registers
+            // The frequent way. Most callers know the cause, and with it what the record has of it.
+            From::Owner(p) if why.goes_next(p) && !hooks::decides(p) => {
+                ready_next(shared, g, p, in_trace(why.cause()).code() | Queue::Next.code() << 4);
+            }
             _ => ready_now(shared, g, why, from),
         }
     }
 }
 
+/// A goroutine is about to be next in line.
 #[cold]
 #[inline(never)]
-fn ready_by_owner(shared: &Shared, g: &G, why: Why, p: &P) {
-    let (queue, position) = if hooks::decides(p) {
-        (Queue::Policy, shared.policy.queued.load(Relaxed))
-    } else if why.goes_next(p) {
-        (Queue::Next, 0)
-    } else {
-        (Queue::Ring, p.runq.len())
-    };
-    put_ready(shared, g, Some(p), why.cause(), queue, position);
+fn ready_next(shared: &Shared, g: &G, p: &P, argument: u8) {
+    put_by(p, shared, kind::READY, argument, body(id(g), 0));
 }
 
 #[cold]
@@ -133,8 +134,11 @@ fn ready_now(shared: &Shared, g: &G, why: Why, from: From<'_>) {
     let computing = || (Queue::Computing, shared.computing_len());
     let preempted = |p: &P| if p.asked_after_ns() == 0 { fresh() } else { computing() };
     let (p, (queue, position)) = match from {
-        From::Owner(p) => return ready_by_owner(shared, g, why, p),
-        From::Ran(_, p) if hooks::decides(p) => (Some(p), (Queue::Policy, shared.policy.queued.load(Relaxed))),
+        From::Owner(p) | From::Ran(_, p) if hooks::decides(p) => {
+            (Some(p), (Queue::Policy, shared.policy.queued.load(Relaxed)))
+        }
+        From::Owner(p) if why.goes_next(p) => (Some(p), (Queue::Next, 0)),
+        From::Owner(p) => (Some(p), (Queue::Ring, p.runq.len())),
         From::Ran(_, p) if why != Why::Yielded => (Some(p), preempted(p)),
         From::Ran(_, p) => (Some(p), (Queue::Ring, p.runq.len())),
         From::Bound(p) if why == Why::Preempted => (Some(p), preempted(p)),
@@ -186,14 +190,8 @@ pub(crate) fn found_bound(m: &M, g: &G) {
 #[inline(always)]
 pub(crate) fn start(m: &M, p: Option<&P>, g: &G, next: bool) {
     if is_on() {
-        start_now(m, p, g, next);
+        m.lane.start(id(g), || number(p), next);
     }
-}
-
-#[cold]
-#[inline(never)]
-fn start_now(m: &M, p: Option<&P>, g: &G, next: bool) {
-    m.lane.start(id(g), number(p), next);
 }
 
 /// An M that has no goroutine at hand looks for one.
@@ -210,7 +208,7 @@ pub(crate) fn goes_on(m: &M, g: &G) {
     if is_on() {
         m.lane.look_around();
         m.lane.note_found(id(g), Queue::Thread.code());
-        start_now(m, m.p(), g, false);
+        start(m, m.p(), g, false);
     }
 }
 
@@ -239,7 +237,11 @@ pub(crate) fn parked(m: &M, p: &P, g: &G, next: Option<Found>) {
 #[cold]
 #[inline(never)]
 fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
-    let body = body(object(g), g.wait_reason() as u16);
+    let awaited = g.awaited();
+    if is_lock(awaited.reason) {
+        put_holder(m, p, g, awaited);
+    }
+    let body = body(object(awaited), awaited.reason as u16);
     let entry = Record::new(0, kind::STOP, stop::PARKED, p.id as u16, body);
     match next {
         // Others may be refused: see `worker::execute`.
@@ -247,6 +249,25 @@ fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
             m.lane.switch(id(g), entry, id(&next), inherits);
         }
         _ => m.lane.stop(id(g), entry),
+    }
+}
+
+fn is_lock(reason: WaitReason) -> bool {
+    use WaitReason::{Mutex, Once, RwLockRead, RwLockWrite};
+    matches!(reason, Mutex | RwLockRead | RwLockWrite | Once)
+}
+
+/// Puts down which goroutine has the lock that `g` is about to park for, if it is known, and of the same runtime.
+#[cold]
+#[inline(never)]
+fn put_holder(m: &M, p: &P, g: &G, awaited: Awaited) {
+    // SAFETY: `g` borrows the lock until it runs again, and this M is about to park it.
+    let (holder, _) = unsafe { &*(awaited.object() as *const Owner) }.holder();
+    if let Holder::G(holder) = holder
+        && holder.as_ptr().cast_const() != std::ptr::from_ref(g)
+        && std::ptr::eq(holder.shared.get(), g.shared.get())
+    {
+        m.lane.put(Record::new(0, kind::HELD_BY, 0, p.id as u16, body(id(&holder), 0)), || id(g));
     }
 }
 
@@ -262,8 +283,7 @@ pub(crate) fn woken_before(m: &M, p: &P, enqueue: impl FnOnce()) {
 
 /// Returns the number that the object of a goroutine's wait has in a trace, of 32 bits; 0: it is none, or several. Of
 /// an address these are the bits from the fourth on: objects that are less than 32 GiB apart have different ones.
-fn object(g: &G) -> u64 {
-    let awaited = g.awaited();
+fn object(awaited: Awaited) -> u64 {
     let number = match (awaited.reason, awaited.object()) {
         (_, 0) => 0,
         (WaitReason::None | WaitReason::Sleep | WaitReason::Select, _) => 0,

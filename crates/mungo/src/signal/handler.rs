@@ -3,6 +3,7 @@
 use super::number::{LAST, Signal};
 use crate::sched::report::sigquit;
 use crate::sys::signal::{call_previous, die_of};
+use crate::tracer;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -130,7 +131,11 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     }
     // The dump of SIGQUIT is not written while it has a listener; everything else is called as before.
     let called = match former {
-        Some(action) if is_wanted && sigquit::is_own(action) => true,
+        Some(action) if is_wanted && (sigquit::is_own(action) || tracer::is_own_handler(action)) => true,
+        Some(action) if tracer::is_own_handler(action) => {
+            tracer::die_of(signal);
+            true
+        }
         Some(action) => call_previous(action, signal, info, context),
         None => false,
     };

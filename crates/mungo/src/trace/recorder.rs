@@ -127,6 +127,12 @@ impl FlightRecorderBuilder {
         self
     }
 
+    /// Writes a snapshot when the process exits: `main` returns, or a thread calls [`std::process::exit`].
+    pub fn on_exit(mut self) -> Self {
+        self.triggers.on_exit = true;
+        self
+    }
+
     /// Writes a snapshot when a scheduling policy is replaced because it did what it must not do.
     pub fn on_policy_replaced(mut self) -> Self {
         self.triggers.on_policy = true;
@@ -139,8 +145,8 @@ impl FlightRecorderBuilder {
     /// `InvalidInput` if there is a trigger and no file, or the signal cannot be caught. Else if there is no thread for
     /// it, or there are eight already.
     pub fn start(self) -> io::Result<FlightRecorder> {
-        let Triggers { path, slow_region, signal, on_deadlock, on_policy } = &self.triggers;
-        let any = slow_region.is_some() || signal.is_some() || *on_deadlock || *on_policy;
+        let Triggers { path, slow_region, signal, on_deadlock, on_exit, on_policy } = &self.triggers;
+        let any = slow_region.is_some() || signal.is_some() || *on_deadlock || *on_exit || *on_policy;
         if any && path.as_os_str().is_empty() {
             let why = "a flight recorder with triggers needs a file: FlightRecorderBuilder::to";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));

@@ -34,8 +34,10 @@ pub(super) struct Chunk {
     /// Number of records that are committed. Lane.
     len: AtomicU32,
     /// Whose it is. Lane, before it is active.
-    pub(super) runtime: AtomicU32,
-    pub(super) m: AtomicU32,
+    runtime: AtomicU32,
+    m: AtomicU32,
+    /// The thread of the M, as the kernel numbers it.
+    tid: AtomicU32,
     /// The order in which chunks became active.
     pub(super) serial: AtomicU64,
     /// The goroutine that runs, and the base, at record `written`. The lane's until it is active, then the writer's.
@@ -53,7 +55,22 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 static FREE_LIST: AtomicU64 = AtomicU64::new(0);
 static SERIALS: AtomicU64 = AtomicU64::new(0);
 
+/// The thread of an M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thread {
+    pub(super) runtime: u32,
+    pub(super) m: u32,
+    /// As the kernel numbers it.
+    pub(super) tid: u32,
+}
+
 impl Chunk {
+    /// Returns whose it is.
+    pub(super) fn thread(&self) -> Thread {
+        let [runtime, m, tid] = [&self.runtime, &self.m, &self.tid].map(|number| number.load(Relaxed));
+        Thread { runtime, m, tid }
+    }
+
     /// Writes a record at `at`. By the lane, which commits it.
     #[inline(always)]
     pub(super) fn write(&self, at: usize, record: Record) {
@@ -86,12 +103,13 @@ impl Chunk {
     }
 
     /// Takes a chunk from the pool and makes it active. Safe in a signal handler.
-    pub(super) fn take(runtime: u32, m: u32, running: u64, base: u64) -> Option<&'static Chunk> {
+    pub(super) fn take(of: Thread, running: u64, base: u64) -> Option<&'static Chunk> {
         let chunk = pop()?;
         chunk.len.store(0, Relaxed);
         chunk.written.store(0, Relaxed);
-        chunk.runtime.store(runtime, Relaxed);
-        chunk.m.store(m, Relaxed);
+        chunk.runtime.store(of.runtime, Relaxed);
+        chunk.m.store(of.m, Relaxed);
+        chunk.tid.store(of.tid, Relaxed);
         chunk.running.store(running, Relaxed);
         chunk.base.store(base, Relaxed);
         chunk.serial.store(SERIALS.fetch_add(1, Relaxed), Relaxed);
@@ -182,7 +200,10 @@ mod tests {
             for m in 0..THREADS as u32 {
                 scope.spawn(move || {
                     for round in 0..if cfg!(miri) { 20 } else { 20_000 } {
-                        let Some(chunk) = Chunk::take(1_000_000, m, round, 0) else { continue };
+                        let Some(chunk) = Chunk::take(Thread { runtime: 1_000_000, m, tid: 0 }, round, 0)
+                        else {
+                            continue;
+                        };
                         chunk.write(0, Record { head: round, body: u64::from(m) });
                         chunk.commit(1);
                         assert_eq!(chunk.read(0), Record { head: round, body: u64::from(m) });

@@ -12,12 +12,18 @@ static COUNTER: AtomicBool = AtomicBool::new(false);
 /// Returns the time in ticks: see [`per_second`].
 #[inline(always)]
 pub(crate) fn ticks() -> u64 {
+    counter().unwrap_or_else(clock::now_ns)
+}
+
+/// Returns the CPU's counter, if it counts the ticks.
+#[inline(always)]
+pub(super) fn counter() -> Option<u64> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if COUNTER.load(Relaxed) {
         // SAFETY: every x86-64 has it.
-        return unsafe { std::arch::x86_64::_rdtsc() };
+        return Some(unsafe { std::arch::x86_64::_rdtsc() });
     }
-    clock::now_ns()
+    None
 }
 
 /// Returns the time in ticks, not before what this thread has read so far: the counter may otherwise be read earlier

@@ -1,6 +1,7 @@
 //! Chunks to blocks. By the writer.
 
-use super::chunk::{self, Chunk};
+use super::chunk::{self, Chunk, Thread};
+use super::no_cpu::NoCpu;
 use super::outside;
 use mungo_trace::Event;
 use mungo_trace::format::{BLOCK_HEADER, Block, EVENTS, RECORD, Record, kind};
@@ -17,11 +18,16 @@ pub(super) struct Round {
     pub(super) active: usize,
     /// Chunks that were full.
     pub(super) freed: usize,
+    pub(super) no_cpu: NoCpu,
 }
 
 impl Round {
-    /// Takes what was committed since the last round.
-    pub(super) fn take(&mut self) {
+    pub(super) const fn new() -> Round {
+        Round { bytes: Vec::new(), events: 0, active: 0, freed: 0, no_cpu: NoCpu::new() }
+    }
+
+    /// Takes what was committed since the last round. `now`: a moment before it, in ticks and ns.
+    pub(super) fn take(&mut self, now: (u64, u64)) {
         self.bytes.clear();
         self.events = 0;
         let mut chunks = Vec::new();
@@ -29,6 +35,7 @@ impl Round {
         chunks.sort_by_key(|chunk| chunk.serial.load(Relaxed));
         self.active = chunks.len();
         self.freed = 0;
+        let mut threads: Vec<Thread> = Vec::new();
         for chunk in chunks {
             let sealed = chunk.is_sealed(); // first: what is committed after it is for the next round
             self.take_chunk(chunk);
@@ -36,9 +43,12 @@ impl Round {
                 self.active -= 1;
                 self.freed += 1;
                 chunk.free();
+            } else {
+                threads.push(chunk.thread());
             }
         }
         self.take_outside();
+        self.events += self.no_cpu.look(&threads, now, &mut self.bytes);
     }
 
     fn take_chunk(&mut self, chunk: &Chunk) {
@@ -47,14 +57,8 @@ impl Round {
             return;
         }
         let (mut running, mut base) = (chunk.running.load(Relaxed), chunk.base.load(Relaxed));
-        let header = Block {
-            kind: EVENTS,
-            len: ((to - from) * RECORD) as u32,
-            runtime: chunk.runtime.load(Relaxed),
-            m: chunk.m.load(Relaxed),
-            running,
-            base,
-        };
+        let Thread { runtime, m, .. } = chunk.thread();
+        let header = Block { kind: EVENTS, len: ((to - from) * RECORD) as u32, runtime, m, running, base };
         self.bytes.extend(header.to_bytes());
         let mut text = 0;
         let begin = self.bytes.len();

@@ -1,6 +1,6 @@
 //! An M's way to put events down.
 
-use super::chunk::{Chunk, RECORDS};
+use super::chunk::{Chunk, RECORDS, Thread};
 use super::{DROPPED, STATE, clock, writer};
 use mungo_trace::Queue;
 use mungo_trace::format::{HAS_TEXT, MAX_TEXT, RECORD, Record, kind};
@@ -16,6 +16,8 @@ use std::sync::atomic::{
 pub(crate) struct Lane {
     runtime: u32,
     m: u32,
+    /// The M's thread, as the kernel numbers it.
+    tid: AtomicU32,
     /// The session that the rest is of.
     session: AtomicU32,
     /// The number of records in `chunk`; [`RECORDS`]: there is no chunk, or no room.
@@ -40,6 +42,7 @@ impl Lane {
         Lane {
             runtime: u32::from(runtime),
             m,
+            tid: AtomicU32::new(0),
             session: AtomicU32::new(0),
             at: AtomicU32::new(RECORDS as u32),
             chunk: AtomicPtr::new(null_mut()),
@@ -57,21 +60,40 @@ impl Lane {
     /// yet.
     ///
     /// TUNED: the event comes as two words. A struct of kind, argument and P lay in memory, where its bytes were read
-    /// back in larger pieces than they were written, for which the CPU waits: 4 ns an event.
-    #[inline]
+    /// back in larger pieces than they were written, for which the CPU waits: 4 ns an event. And all that is not the
+    /// usual way is one call at the end, so that the usual one keeps everything in registers that need not be saved.
+    #[inline(always)]
     pub(crate) fn put(&self, entry: Record, running: impl FnOnce() -> u64) {
-        self.put_at(clock::ticks(), entry, running);
+        match self.room() {
+            Some((at, since)) if self.is_current() => self.write(at, entry.at(since)),
+            _ => self.put_now_slow(entry, running()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_now_slow(&self, entry: Record, running: u64) {
+        self.put_slow(clock::ticks(), entry, &[], running);
     }
 
     #[inline]
-    fn put_at(&self, ticks: u64, entry: Record, running: impl FnOnce() -> u64) {
+    fn put_at(&self, ticks: u64, entry: Record, running: u64) {
         let at = self.at.load(Relaxed);
         let since = ticks.wrapping_sub(self.base.load(Relaxed));
         if at < RECORDS as u32 && since <= u64::from(u32::MAX) && self.is_current() {
             self.write(at, entry.at(since as u32));
         } else {
-            self.put_slow(ticks, entry, &[], running());
+            self.put_slow(ticks, entry, &[], running);
         }
+    }
+
+    /// Returns the place in the chunk for a record of now, and the ticks since the base; `None`: there is no room, it
+    /// needs a new base, or ticks are not the CPU's counter.
+    #[inline(always)]
+    fn room(&self) -> Option<(u32, u32)> {
+        let at = self.at.load(Relaxed);
+        let since = clock::counter()?.wrapping_sub(self.base.load(Relaxed));
+        (at < RECORDS as u32 && since <= u64::from(u32::MAX)).then_some((at, since as u32))
     }
 
     /// Returns whether what it knows is of the session that is on.
@@ -102,13 +124,14 @@ impl Lane {
     /// unless [`switch`](Self::switch) has done so.
     ///
     /// The time is that of the stop before, if the M had the next one at hand.
-    #[inline]
-    pub(crate) fn start(&self, g: u64, p: u16, next: bool) {
+    #[inline(always)]
+    pub(crate) fn start(&self, g: u64, p: impl FnOnce() -> u16, next: bool) {
         if self.switched.swap_plain(0) != g || !self.is_current() {
-            self.start_alone(g, p, next);
+            self.start_alone(g, p(), next);
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn start_alone(&self, g: u64, p: u16, next: bool) {
         let found = self.take_found(g);
@@ -120,7 +143,7 @@ impl Lane {
             (0, Some(_)) => clock::ticks_after_loads(),
             (stopped, _) => stopped,
         };
-        self.put_at(ticks, entry, || 0);
+        self.put_at(ticks, entry, 0);
         self.stopped.store(0, Relaxed);
         self.running.store(g, Relaxed);
     }
@@ -128,7 +151,7 @@ impl Lane {
     /// Puts down that the M stops to run `g`.
     pub(crate) fn stop(&self, g: u64, entry: Record) {
         let ticks = self.stop_ticks(g, entry);
-        self.put_at(ticks, entry, || g);
+        self.put_at(ticks, entry, g);
         self.running.store(0, Relaxed);
         self.stopped.store(ticks, Relaxed);
     }
@@ -136,15 +159,32 @@ impl Lane {
     /// Puts down that the M stops to run `g`, and starts to run `to`, which it found `next` in line or in its ring.
     ///
     /// TUNED: one record rather than two: `contestant pingpong_unbuf` writes a third less.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn switch(&self, g: u64, entry: Record, to: u64, next: bool) {
         let Some(both) = Record::switch(g, entry, to, next) else {
             return self.stop(g, entry); // the start comes by itself
         };
-        let ticks = self.stop_ticks(g, entry);
-        self.put_at(ticks, both, || g);
-        self.switched.store(to, Relaxed);
-        self.running.store(to, Relaxed);
+        match self.room() {
+            Some((at, since)) if self.is_current() && self.running.load(Relaxed) == g => {
+                self.write(at, both.at(since));
+                self.switched_to(to);
+            }
+            _ => self.switch_slow(g, both, to),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn switch_slow(&self, g: u64, both: Record, to: u64) {
+        let ticks = self.stop_ticks(g, both);
+        self.put_at(ticks, both, g);
+        self.switched_to(to);
+    }
+
+    #[inline(always)]
+    fn switched_to(&self, g: u64) {
+        self.switched.store(g, Relaxed);
+        self.running.store(g, Relaxed);
         self.stopped.store(0, Relaxed);
     }
 
@@ -153,7 +193,7 @@ impl Lane {
     fn stop_ticks(&self, g: u64, entry: Record) -> u64 {
         let ticks = clock::ticks();
         if !self.is_current() || self.running.load(Relaxed) != g {
-            self.put_at(ticks, Record::new(0, kind::RUNNING, 0, entry.p(), g), || g);
+            self.put_at(ticks, Record::new(0, kind::RUNNING, 0, entry.p(), g), g);
             self.running.store(g, Relaxed);
         }
         ticks
@@ -215,13 +255,16 @@ impl Lane {
             self.seal();
             self.running.store(running, Relaxed);
             self.dropped.store(0, Relaxed);
+            // SAFETY: no memory involved.
+            self.tid.store(unsafe { libc::gettid() } as u32, Relaxed);
         }
         let units = 1 + text.len().div_ceil(RECORD);
         // One more for the base, and one for the number of dropped events.
         if self.at.load(Relaxed) as usize + units + 1 > RECORDS {
             self.seal();
             let running = self.running.load(Relaxed);
-            let Some(chunk) = Chunk::take(self.runtime, self.m, running, ticks) else {
+            let me = Thread { runtime: self.runtime, m: self.m, tid: self.tid.load(Relaxed) };
+            let Some(chunk) = Chunk::take(me, running, ticks) else {
                 self.dropped.store(self.dropped.load(Relaxed) + entry.events(), Relaxed);
                 DROPPED.fetch_add(entry.events(), Relaxed);
                 return;

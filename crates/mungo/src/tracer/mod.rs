@@ -8,7 +8,8 @@
 //!   dropped.
 //! * All other threads write into one shared buffer (`outside.rs`), with one locked instruction an event.
 //! * One thread (`writer.rs`) goes through all chunks fifty times a second, or when many are full, and makes blocks of
-//!   them (`drain.rs`), which it passes to each sink (`sink.rs`): a file, a writer, or a recorder in memory.
+//!   them (`drain.rs`), which it passes to each sink (`sink.rs`): a file, a writer, or a recorder in memory. It also
+//!   asks the kernel how long the Ms' threads had no CPU (`no_cpu.rs`).
 //!
 //! While no sink is there, a place that could be traced costs one load of [`STATE`], which is never written then, and a
 //! branch that is not taken.
@@ -16,12 +17,15 @@
 //! Rejected: a ring per M. It has to be as large as the longest pause of the writer, for each M, and goes through the
 //! caches again and again; chunks that were just written out are used again while they are warm.
 
+mod births;
 mod census;
 mod chunk;
 pub(crate) mod clock;
+mod deadly;
 mod drain;
 mod env;
 mod lane;
+mod no_cpu;
 mod outside;
 mod places;
 mod sink;
@@ -29,6 +33,7 @@ mod triggers;
 mod writer;
 
 pub(crate) use census::{Known, set_census};
+pub(crate) use deadly::{die_of, is_own as is_own_handler};
 pub(crate) use env::{flush_at_end, start_as_asked};
 pub(crate) use lane::Lane;
 pub(crate) use outside::{put as put_outside, put_at as put_outside_at};

@@ -1,5 +1,6 @@
 //! Those who keep a trace: a writer, or a recorder of the last seconds in memory.
 
+use super::births::{self, Births};
 use super::drain::Round;
 use super::{DROPPED, census, clock, places};
 use crate::reason::WaitReason;
@@ -154,6 +155,8 @@ pub(super) struct Recorder {
     bytes: usize,
     /// When the oldest of the rounds began, in ticks.
     begin: u64,
+    /// What the rounds before them said that is still of use.
+    births: Births,
 }
 
 struct Old {
@@ -165,7 +168,14 @@ struct Old {
 impl Recorder {
     pub(super) fn new(kept: Kept) -> Recorder {
         let origin = Origin::now();
-        Recorder { origin, kept, rounds: VecDeque::new(), bytes: 0, begin: origin.ticks }
+        Recorder {
+            origin,
+            kept,
+            rounds: VecDeque::new(),
+            bytes: 0,
+            begin: origin.ticks,
+            births: Births::default(),
+        }
     }
 
     pub(super) fn accept(&mut self, round: &Round, now: (u64, u64)) {
@@ -178,6 +188,7 @@ impl Recorder {
         {
             let Some(old) = self.rounds.pop_front() else { break };
             self.bytes -= old.blocks.len();
+            self.births.read(&old.blocks);
             self.begin = old.sync.ticks;
         }
     }
@@ -196,7 +207,7 @@ impl Recorder {
             summary.dropped = old.sync.dropped;
             summary.duration = Duration::from_nanos(old.sync.time_ns - first);
         }
-        Snapshot { head, rounds, begin: self.begin, summary }
+        Snapshot { head, rounds, begin: self.begin, births: self.births.known(), summary }
     }
 }
 
@@ -206,13 +217,20 @@ pub(super) struct Snapshot {
     rounds: Vec<u8>,
     /// When the rounds began, in ticks.
     begin: u64,
+    /// What existed then, as far as it is known.
+    births: Vec<census::Known>,
     summary: Summary,
 }
 
 impl Snapshot {
     /// Writes a whole trace, in which what exists now existed when its events begin.
-    pub(super) fn write_to(mut self, known: &[census::Known], out: &mut dyn Write) -> io::Result<Summary> {
-        self.summary.events += census::put(&mut self.head, known, self.begin);
+    pub(super) fn write_to(
+        mut self,
+        mut known: Vec<census::Known>,
+        out: &mut dyn Write,
+    ) -> io::Result<Summary> {
+        births::add(&mut known, self.births);
+        self.summary.events += census::put(&mut self.head, &known, self.begin);
         places::put_from(&mut self.head, 0);
         self.summary.bytes = (self.head.len() + self.rounds.len()) as u64;
         out.write_all(&self.head)?;

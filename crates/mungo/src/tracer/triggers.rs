@@ -27,13 +27,15 @@ pub(crate) struct Triggers {
     pub(crate) slow_region: Option<Duration>,
     pub(crate) signal: Option<c_int>,
     pub(crate) on_deadlock: bool,
+    pub(crate) on_exit: bool,
     pub(crate) on_policy: bool,
 }
 
 static WANTED: AtomicU32 = AtomicU32::new(0);
-/// Those of them that are wanted because the program is dead.
-static DEAD: AtomicU32 = AtomicU32::new(0);
+/// Those of them that are wanted because the process ends.
+static LAST: AtomicU32 = AtomicU32::new(0);
 static ON_DEADLOCK: AtomicU32 = AtomicU32::new(0);
+static ON_EXIT: AtomicU32 = AtomicU32::new(0);
 static ON_POLICY: AtomicU32 = AtomicU32::new(0);
 static ON_SIGNAL: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
 /// The duration in ns from which a region is slow to each recorder; `u64::MAX`: none is.
@@ -51,6 +53,9 @@ impl Triggers {
         if self.on_deadlock {
             ON_DEADLOCK.fetch_or(1 << slot, Relaxed);
         }
+        if self.on_exit {
+            ON_EXIT.fetch_or(1 << slot, Relaxed);
+        }
         if self.on_policy {
             ON_POLICY.fetch_or(1 << slot, Relaxed);
         }
@@ -62,7 +67,7 @@ impl Triggers {
 
 /// Ends all triggers of a slot.
 pub(super) fn disarm(slot: usize) {
-    for word in ON_SIGNAL.iter().chain([&ON_DEADLOCK, &ON_POLICY, &DEAD, &WANTED]) {
+    for word in ON_SIGNAL.iter().chain([&ON_DEADLOCK, &ON_EXIT, &ON_POLICY, &LAST, &WANTED]) {
         word.fetch_and(!(1 << slot), Relaxed);
     }
     set_slow(slot, u64::MAX);
@@ -80,13 +85,13 @@ fn set_slow(slot: usize, slow_ns: u64) {
 pub(super) struct Wanted {
     pub(super) all: u32,
     /// Those that are the last ones, before the process ends.
-    pub(super) dead: u32,
+    pub(super) last: u32,
 }
 
 /// Takes the slots whose snapshots are wanted.
 pub(super) fn take_wanted() -> Wanted {
     let all = WANTED.swap(0, AcqRel); // ORDERING: what came before the wish is in the round that follows
-    Wanted { all, dead: DEAD.load(Relaxed) }
+    Wanted { all, last: LAST.load(Relaxed) }
 }
 
 /// Keeps wishes for a later round. By the holder of the writer's lock, before another recorder can get the slot.
@@ -121,10 +126,11 @@ pub(crate) fn policy_replaced() {
     want(ON_POLICY.load(Relaxed));
 }
 
-/// Tells recorders that the program is dead.
-pub(super) fn dead() {
-    let slots = ON_DEADLOCK.load(Relaxed);
-    DEAD.fetch_or(slots, Relaxed); // before the wish, which publishes it
+/// Tells recorders that the process is about to end, in a deadlock or otherwise. Safe in a signal handler.
+pub(super) fn process_ends(is_deadlock: bool) {
+    let dead = if is_deadlock { ON_DEADLOCK.load(Relaxed) } else { 0 };
+    let slots = dead | ON_EXIT.load(Relaxed);
+    LAST.fetch_or(slots, Relaxed); // before the wish, which publishes it
     want(slots);
 }
 

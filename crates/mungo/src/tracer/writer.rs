@@ -55,12 +55,8 @@ enum Sink {
     Recorder { recorder: Recorder, slot: usize, triggers: Triggers, last_ns: u64 },
 }
 
-static CONTROL: Mutex<Control> = Mutex::new(Control {
-    sinks: Vec::new(),
-    next_id: 1,
-    has_thread: false,
-    round: Round { bytes: Vec::new(), events: 0, active: 0, freed: 0 },
-});
+static CONTROL: Mutex<Control> =
+    Mutex::new(Control { sinks: Vec::new(), next_id: 1, has_thread: false, round: Round::new() });
 
 /// Futex: changes with each call of the writer.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -113,6 +109,9 @@ pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
 
 /// Starts to record.
 pub(crate) fn start_recorder(kept: Kept, triggers: Triggers) -> io::Result<SinkId> {
+    if triggers.on_exit {
+        care_for_exit();
+    }
     add(|control| {
         let used = |slot| control.sinks.iter().any(|entry| entry.slot() == Some(slot));
         let Some(slot) = (0..SLOTS).find(|slot| !used(*slot)) else {
@@ -129,7 +128,8 @@ fn add(make: impl FnOnce(&mut Control) -> io::Result<Sink>) -> io::Result<SinkId
     let mut control = lock()?;
     if !super::is_on() {
         chunk::make_up_to(FIRST_CHUNKS);
-        control.round.take(); // left over from before
+        control.round.no_cpu.clear();
+        control.round.take(clock::now()); // left over from before
     }
     if !control.sinks.is_empty() {
         control.do_round(); // what happened before is for the others alone
@@ -192,29 +192,33 @@ pub(crate) fn snapshot(id: SinkId, out: &mut dyn Write) -> io::Result<Summary> {
         _ => return Err(io::Error::new(io::ErrorKind::NotFound, "the flight recorder has ended already")),
     };
     drop(control);
-    snapshot.write_to(&census::take(), out)
+    snapshot.write_to(census::take(), out)
 }
 
 /// Starts to trace into a writer until the process exits.
 pub(crate) fn start_at_exit(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
-    extern "C" fn at_exit() {
-        before_exit(false);
-    }
     let id = start(out)?;
-    // SAFETY: a function that takes nothing; at the exit the threads still live.
-    unsafe { libc::atexit(at_exit) };
+    care_for_exit();
     Ok(id)
 }
 
+/// Lets the writer do what is left when the process exits.
+fn care_for_exit() {
+    extern "C" fn at_exit() {
+        before_exit(false);
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: a function that takes nothing; at the exit the threads still live.
+    ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
+}
+
 /// Lets the writer do what is left before the process ends, for a bounded time: it ends all traces, and recorders hear
-/// of a deadlock, if that is the reason.
+/// of the end, and of a deadlock, if that is the reason. Safe in a signal handler.
 pub(crate) fn before_exit(is_deadlock: bool) {
     if !ALIVE.load(Relaxed) || FORKED.load(Relaxed) {
         return;
     }
-    if is_deadlock {
-        triggers::dead();
-    }
+    triggers::process_ends(is_deadlock);
     LAST_WORDS.store(true, Relaxed);
     call();
     let (calls, deadline_ns) = (CALLS.load(Relaxed), sys_clock::now_ns() + LAST_WORDS_NS);
@@ -247,7 +251,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         }
         drop(control);
         for (path, snapshot) in snapshots {
-            if let Err(error) = write_anew(&path, |out| snapshot.write_to(&census::take(), out).map(drop)) {
+            if let Err(error) = write_anew(&path, |out| snapshot.write_to(census::take(), out).map(drop)) {
                 say!("mungo: no snapshot of the trace in {}: {error}", path.display());
             }
         }
@@ -271,7 +275,7 @@ impl Control {
     /// Passes what was committed so far to all sinks.
     fn do_round(&mut self) {
         let now = clock::now(); // first: whatever was put down before is in this round
-        self.round.take();
+        self.round.take(now);
         for entry in &mut self.sinks {
             match &mut entry.sink {
                 Sink::Stream(stream) => stream.accept(&self.round, now, 0),
@@ -293,7 +297,7 @@ impl Control {
             if let Sink::Recorder { recorder, slot, triggers, last_ns } = &mut entry.sink
                 && wanted.all & 1 << *slot != 0
             {
-                let is_last = wanted.dead & 1 << *slot != 0;
+                let is_last = wanted.last & 1 << *slot != 0;
                 if !is_last && now.saturating_sub(*last_ns) < SNAPSHOT_PAUSE_NS {
                     too_soon |= 1 << *slot;
                     continue;

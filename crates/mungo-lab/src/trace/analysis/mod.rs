@@ -3,12 +3,14 @@
 mod latency;
 mod path;
 mod places;
+mod stuck;
 mod verdicts;
 mod waits;
 
 pub(crate) use latency::{Latency, Split};
 pub(crate) use path::chain;
 pub(crate) use places::{PlaceRow, Preemption, ProcRow, RegionRow, Wake};
+pub(crate) use stuck::Graph;
 pub(crate) use verdicts::{Moment, Severity, Verdict, moment, time};
 pub(crate) use waits::Waits;
 
@@ -23,6 +25,7 @@ pub(crate) struct Analysis {
     pub(crate) preemptions: Vec<Preemption>,
     pub(crate) wakes: Vec<Wake>,
     pub(crate) waits: Vec<Waits>,
+    pub(crate) graph: Graph,
     pub(crate) regions: Vec<RegionRow>,
     pub(crate) verdicts: Vec<Verdict>,
 }
@@ -36,10 +39,11 @@ pub(crate) fn analyse(model: &Model) -> Analysis {
             scope.spawn(|| (places::places(model), places::preemptions(model), places::regions(model)));
         let procs = places::procs(model);
         let latency = latency::latency(model);
-        let verdicts = verdicts::verdicts(model, &latency, &procs);
+        let graph = stuck::graph(model);
+        let verdicts = verdicts::verdicts(model, &latency, &procs, &graph);
         let failed = "figures of a trace";
         let (places, preemptions, regions) = places.join().expect(failed);
         let (wakes, waits) = (wakes.join().expect(failed), waits.join().expect(failed));
-        Analysis { latency, places, procs, preemptions, wakes, waits, regions, verdicts }
+        Analysis { latency, places, procs, preemptions, wakes, waits, graph, regions, verdicts }
     })
 }

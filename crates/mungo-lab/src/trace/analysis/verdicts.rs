@@ -2,6 +2,7 @@
 
 use super::latency::Latency;
 use super::places::ProcRow;
+use super::stuck::Graph;
 use crate::report::table::quantity;
 use crate::trace::build::CROWD;
 use crate::trace::model::{Model, NONE, UNKNOWN, Why};
@@ -13,6 +14,8 @@ pub(crate) const LONG_WAIT_NS: u64 = 5_000_000;
 const LONG_RUN_NS: u64 = 10_000_000;
 /// A thread that blocks longer than this before its processor is taken away.
 const LONG_BLOCK_NS: u64 = 20_000_000;
+/// A thread that had no CPU for longer than this between two looks at the kernel's counters.
+const LONG_NO_CPU_NS: u64 = 1_000_000;
 /// Timers that are later than this.
 const LATE_TIMER_NS: u64 = 5_000_000;
 /// The busiest processor runs that much more than the idlest one.
@@ -79,13 +82,15 @@ pub(crate) fn moment(ns: u64) -> String {
 }
 
 /// Everything that is worth a word, the worst first.
-pub(super) fn verdicts(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict> {
+pub(super) fn verdicts(model: &Model, latency: &Latency, procs: &[ProcRow], graph: &Graph) -> Vec<Verdict> {
     let mut all = Vec::new();
     all.extend(incomplete(model));
+    all.extend(deadlocks(model, graph));
     all.extend(long_waits(model));
     all.extend(long_runs(model));
     all.extend(blocked(model));
     all.extend(stalls(model));
+    all.extend(no_cpu(model));
     all.extend(crowds(model));
     all.extend(imbalance(model, latency, procs));
     all.extend(leaks(model));
@@ -281,6 +286,55 @@ fn stalls(model: &Model) -> Option<Verdict> {
         count: gaps.len(),
         moments: gaps.iter().take(MOMENTS).map(moment).collect(),
     })
+}
+
+fn no_cpu(model: &Model) -> Option<Verdict> {
+    let mut found: Vec<_> = model.no_cpu.iter().filter(|w| w.waited > LONG_NO_CPU_NS).collect();
+    found.sort_by_key(|w| std::cmp::Reverse(w.waited));
+    let worst = found.first()?;
+    let moment = |w: &&crate::trace::model::NoCpu| {
+        let thread = model.thread_name(w.runtime, w.m);
+        let text = format!("{thread} could run and had no CPU for {} of {}", time(w.waited), time(w.within));
+        Moment { start: w.at.saturating_sub(w.within), end: w.at, g: NONE, text }
+    };
+    Some(Verdict {
+        key: "no-cpu",
+        severity: Severity::Warning,
+        title: format!(
+            "{} times a thread waited more than 1 ms in the kernel's run queue, once {} of {}",
+            found.len(),
+            time(worst.waited),
+            time(worst.within)
+        ),
+        advice: "Other threads of the machine had the CPUs, or the limit of a cgroup was reached. What runs on that \
+                 thread stands still meanwhile: fewer processors, or a machine of its own, help.",
+        count: found.len(),
+        moments: found.iter().take(MOMENTS).map(moment).collect(),
+    })
+}
+
+fn deadlocks(model: &Model, graph: &Graph) -> Vec<Verdict> {
+    let moment = |g: u32| {
+        let edge = graph.edges.iter().find(|edge| edge.g == g)?;
+        let span = &model.spans[edge.span as usize];
+        let (what, who) = (&model.reasons[span.reason as usize], model.name(edge.holder));
+        let text = format!("{} from {} waits for {what}", model.name(g), model.place(g));
+        let text = match model.awaited[span.reason as usize].joined {
+            0 => format!("{text} ({who} has it)"),
+            _ => text,
+        };
+        Some(Moment { start: span.end, end: model.end, g, text })
+    };
+    let verdict = |cycle: &Vec<u32>| Verdict {
+        key: "deadlock",
+        severity: Severity::Bad,
+        title: format!("{} goroutines wait for each other when the trace ends", cycle.len()),
+        advice: "Each waits for the next one, and the last for the first: for good, unless a wait has a time limit. \
+                 Take locks in one order. `mungo::debug::wait_graph` says the same of a running program.",
+        count: cycle.len(),
+        moments: cycle.iter().take(2 * MOMENTS).filter_map(|g| moment(*g)).collect(),
+    };
+    graph.cycles.iter().take(MOMENTS).map(verdict).collect()
 }
 
 fn crowds(model: &Model) -> Option<Verdict> {

@@ -240,3 +240,66 @@ fn waits_are_told_apart_by_what_is_waited_for() {
     assert_eq!(of("join of goroutine 1"), Some((1, 60_000, 1)));
     assert_eq!(model.reasons[waits[0].reason as usize], "net read, descriptor 7", "the longest first");
 }
+
+/// 1 and 2 have a mutex each and want the other's; 3 waits for the end of 1. 4 has handed the mutex of 5 to 6.
+#[test]
+fn a_cycle_of_locks_is_found() {
+    let held = |holder| move |g| Kind::HeldBy { g: Some(g), holder };
+    let model = Script::default()
+        .start(0, 0, 1)
+        .at(9, 0, held(2)(1))
+        .park_for(10, 0, 1, "mutex", 0x20)
+        .start(10, 0, 2)
+        .at(19, 0, held(1)(2))
+        .park_for(20, 0, 2, "mutex", 0x21)
+        .start(20, 0, 3)
+        .park_for(30, 0, 3, "join", 1)
+        .start(30, 0, 6)
+        .at(31, 0, held(4)(6))
+        .park_for(32, 0, 6, "mutex", 0x22)
+        .start(40, 0, 5)
+        .at(41, 0, held(4)(5))
+        .park_for(42, 0, 5, "mutex", 0x22)
+        .start(50, 0, 4)
+        .ready(51, 0, 6, Some(4), Cause::Woken)
+        .stop(52, 0, 4, Stop::Ended)
+        .start(53, 0, 6)
+        .park(54, 0, 6, "sleep")
+        .at(100, 0, Kind::ProcIdle)
+        .model();
+    let analysis = analyse(&model);
+    let id = |g: u32| model.goroutines[g as usize].id;
+    let edges: Vec<_> = analysis.graph.edges.iter().map(|e| (id(e.g), id(e.holder), e.in_cycle)).collect();
+    assert_eq!(edges, [(1, 2, true), (2, 1, true), (3, 1, false), (5, 6, false)]);
+    assert_eq!(analysis.graph.cycles.len(), 1);
+    let verdict = &analysis.verdicts[0];
+    assert_eq!((verdict.key, verdict.moments.len()), ("deadlock", 2));
+    assert!(verdict.moments[0].text.ends_with("waits for mutex 0x100 (goroutine 2 has it)"), "{verdict:?}");
+}
+
+#[test]
+fn without_all_events_no_holder_is_named() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .at(9, 0, Kind::HeldBy { g: Some(1), holder: 2 })
+        .park_for(10, 0, 1, "mutex", 0x20)
+        .at(11, 0, Kind::Dropped { count: 1 })
+        .model();
+    assert!(model.held.len() == 1 && analyse(&model).graph.edges.is_empty());
+}
+
+#[test]
+fn a_thread_without_a_cpu_is_named() {
+    let no_cpu = |waited_ns| Kind::NoCpu { waited_ns, within_ms: 100 };
+    let model = Script::default()
+        .start(0, 0, 1)
+        .at(100_000, 0, no_cpu(900_000))
+        .at(200_000, 3, no_cpu(12_000_000))
+        .at(300_000, 3, no_cpu(2_000_000))
+        .model();
+    let verdicts = analyse(&model).verdicts;
+    let verdict = verdicts.iter().find(|v| v.key == "no-cpu").expect("a verdict");
+    let worst = &verdict.moments[0];
+    assert_eq!((verdict.count, worst.start, worst.end), (2, 100_000_000, 200_000_000));
+    assert_eq!(worst.text, "thread M3 could run and had no CPU for 12 ms of 100 ms");
+}

@@ -222,6 +222,23 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
         "From the stop until it was runnable again. Channels and locks have the low digits of their addresses.";
     table(&mut html, "What goroutines waited for", note, &head, &rows);
     let rows: Vec<Vec<String>> = a
+        .graph
+        .edges
+        .iter()
+        .map(|edge| {
+            let span = &model.spans[edge.span as usize];
+            let to = link(&Moment { start: span.end, end: model.end, g: edge.g, text: String::new() });
+            let name = |g: u32| format!("{} ({})", escape(&model.name(g)), breakable(model.place(g)));
+            let cycle = if edge.in_cycle { "a cycle" } else { "" };
+            let since = format!("<a class=\"moment\" href=\"{to}\">{}</a>", moment(span.end));
+            let what = escape(&model.reasons[span.reason as usize]);
+            vec![name(edge.g), what, name(edge.holder), cycle.to_owned(), since]
+        })
+        .collect();
+    let head = ["goroutine", "waits for", "of", "", "since"];
+    let note = "Joins, and locks whose holder is a goroutine.";
+    table(&mut html, "Who waits for whom when the trace ends", note, &head, &rows);
+    let rows: Vec<Vec<String>> = a
         .procs
         .iter()
         .map(|row| {
