@@ -427,6 +427,8 @@ pub(crate) struct SlotCache {
     free: Vec<Slot>,
     /// Room for slots that were never used, with their guards.
     fresh: Range<usize>,
+    /// Number of slots to come that malloc has room for.
+    roomy: usize,
     /// Number of slots that may be spawned on without asking the pool.
     credits: usize,
 }
@@ -437,7 +439,7 @@ impl SlotCache {
 
     pub(crate) fn new(class: Class) -> io::Result<Self> {
         class.reserve(Self::HOARD)?;
-        Ok(SlotCache { class, free: Vec::with_capacity(CACHE_MAX), fresh: 0..0, credits: 0 })
+        Ok(SlotCache { class, free: Vec::with_capacity(CACHE_MAX), fresh: 0..0, roomy: 0, credits: 0 })
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -495,6 +497,7 @@ impl SlotCache {
             self.fresh = pool.carve(self.class, FRESH_MAX);
             drop(pool);
             self.class.guard(&self.fresh);
+            tls::make_room(self.fresh.len() / self.class.slot_size(), &mut self.roomy);
         }
         self.class.build_first(&mut self.fresh)
     }

@@ -71,8 +71,8 @@ mod imp;
 mod imp;
 
 pub(crate) use imp::{
-    Layout, loader, own_malloc_cache, prefetch, set_loader, set_names, set_thread_name, set_thread_pointer,
-    share_malloc_cache, static_size, thread_pointer,
+    Layout, loader, make_room, own_malloc_cache, prefetch, set_loader, set_names, set_thread_name,
+    set_thread_pointer, share_malloc_cache, static_size, thread_pointer,
 };
 #[cfg(all(
     target_os = "linux",

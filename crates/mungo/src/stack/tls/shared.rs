@@ -53,6 +53,8 @@ pub(crate) unsafe fn set_thread_pointer(_tp: usize) {}
 
 pub(crate) fn prefetch(_tp: usize) {}
 
+pub(crate) fn make_room(_n: usize, _known: &mut usize) {}
+
 pub(crate) fn set_names(_find: fn(libc::pthread_t) -> usize) {}
 
 pub(crate) unsafe fn set_loader(_tp: usize, _who: *const ()) {}

@@ -8,6 +8,7 @@
 
 use super::{Word, arch};
 use std::ffi::c_void;
+use std::hint::black_box;
 
 /// An entry whose memory is made at the first use (`TLS_DTV_UNALLOCATED`).
 const UNALLOCATED: Word = Word::MAX;
@@ -99,6 +100,19 @@ impl Template {
         self.generation
     }
 
+    /// Returns the bytes of a vector.
+    fn size(&self) -> usize {
+        (self.offsets.len() + 2) * size_of::<Pair>()
+    }
+
+    /// See [`make_room`](super::make_room).
+    pub(super) fn make_room(&self, n: usize) {
+        /// Bytes above which glibc gives memory back at once, or maps it apart.
+        const MOST: usize = 120 << 10;
+        // SAFETY: any size will do. The compiler must not leave it out.
+        unsafe { libc::free(black_box(libc::malloc((n * self.size()).min(MOST)))) };
+    }
+
     /// Gives the new block `tp` its vector. Returns `false` if there is no memory.
     ///
     /// # Safety
@@ -107,7 +121,7 @@ impl Template {
         let modules = self.offsets.len();
         // SAFETY: by the caller; as many pairs as are written. From the allocator that the loader uses as well.
         unsafe {
-            let vector = libc::malloc((modules + 2) * size_of::<Pair>()).cast::<Pair>();
+            let vector = libc::malloc(self.size()).cast::<Pair>();
             if vector.is_null() {
                 return false;
             }
