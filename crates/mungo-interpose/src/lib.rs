@@ -21,8 +21,9 @@
 //! ```
 //!
 //! [`threads`] makes goroutines of threads, too. `MUNGO_DEBUG=interpose=0` switches it all off. [`counts`] says what
-//! calls came to, function by function; [`is_active`] whether it has an effect: on x86-64 Linux with a
-//! dynamic glibc. Elsewhere, in static executables and with shared thread-locals the crate builds and does nothing.
+//! calls came to, function by function; [`is_active`] whether it has an effect: on Linux on x86-64 and
+//! aarch64 with a dynamic glibc. Elsewhere, in static executables and with shared thread-locals the crate builds and
+//! does nothing.
 //!
 //! What works, what does not, and how it behaves at the edges is in `docs/existing-crates.md` of the repository.
 
@@ -31,7 +32,7 @@ mod counters;
 #[cfg_attr(
     not(all(
         target_os = "linux",
-        target_arch = "x86_64",
+        any(target_arch = "x86_64", target_arch = "aarch64"),
         target_env = "gnu",
         not(target_feature = "crt-static"),
         not(miri),
@@ -48,7 +49,7 @@ pub use counters::{Counts, counts};
 ///
 /// ```
 /// let on_goroutine = mungo::go(mungo_interpose::is_active).join().unwrap();
-/// # #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+/// # #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
 /// # if std::env::var_os("MUNGO_DEBUG").is_none() {
 /// assert!(on_goroutine);
 /// # }

@@ -222,7 +222,9 @@ fn can_block(name: &str) -> bool {
 /// Returns the files of the compiler's standard library.
 fn libraries() -> Vec<PathBuf> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-    let Ok(output) = Command::new(rustc).args(["--print", "target-libdir"]).output() else { return Vec::new() };
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let print = ["--print", "target-libdir", "--target", &target];
+    let Ok(output) = Command::new(rustc).args(print).output() else { return Vec::new() };
     let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -322,11 +324,11 @@ fn the_linker_took_all_of_them() {
 fn every_function_that_takes_a_thread_is_known() {
     /// Functions of <pthread.h> and <signal.h> whose first argument is a thread, and that others do not use.
     const HARMLESS: [(&str, &str); 1] = [("pthread_equal", "compares two numbers")];
-    let header = |name: &str| std::fs::read_to_string(format!("/usr/include/{name}")).ok();
-    let signal = "x86_64-linux-gnu/bits/sigthread.h";
-    let (Some(pthread), Some(signal)) =
-        (header("pthread.h"), header(signal).or_else(|| header("bits/sigthread.h")))
-    else {
+    let folder = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let folders = ["/usr/include", &format!("/usr/include/{folder}"), &format!("/usr/{folder}/include")];
+    let header =
+        |name| folders.iter().find_map(|folder| std::fs::read_to_string(format!("{folder}/{name}")).ok());
+    let (Some(pthread), Some(signal)) = (header("pthread.h"), header("bits/sigthread.h")) else {
         eprintln!("skipped: there are no headers of the C library");
         return;
     };

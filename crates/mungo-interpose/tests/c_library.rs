@@ -1,10 +1,10 @@
 //! A library in C that is loaded while the program runs: its blocking calls park goroutines.
-#![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
 
 #[path = "../../mungo/tests/common/mod.rs"]
 mod common;
 
-use common::{go_named, runtime, wait_until_parked};
+use common::{child, go_named, runtime, wait_until_parked};
 use mungo_interpose::counts;
 use std::ffi::{CString, c_int, c_void};
 use std::io::Write;
@@ -87,7 +87,7 @@ impl Library {
         let (source, to) = (folder.join(format!("{name}.c")), folder.join(format!("lib{name}.so")));
         std::fs::write(&source, LIBRARY).unwrap();
         let options = ["-shared", "-fPIC", "-O2", "-D_FORTIFY_SOURCE=2", "-w", "-o"];
-        let Ok(status) = Command::new("cc").args(options).arg(&to).arg(&source).status() else {
+        let Ok(status) = child::cc().args(options).arg(&to).arg(&source).status() else {
             eprintln!("skipped: there is no C compiler (cc)");
             return None;
         };

@@ -17,6 +17,10 @@ fn blocking_crates_serves_its_clients() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     assert!(text.contains("500 clients of std::net in "), "{text}");
-    let is_active = cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"));
+    let is_active = cfg!(all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        target_os = "linux",
+        target_env = "gnu"
+    ));
     assert!(text.contains(": parked ") == is_active, "{text}");
 }

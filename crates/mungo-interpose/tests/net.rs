@@ -214,7 +214,7 @@ fn a_number_that_was_reused_unseen_is_noticed() {
         let mut reader = first.join().unwrap();
         let (other, mut other_far) = UnixStream::pair().unwrap();
         // SAFETY: both are ours. It goes straight to the kernel: `syscall` looks at futexes alone.
-        unsafe { libc::syscall(libc::SYS_dup2, other.as_raw_fd(), reader.as_raw_fd()) };
+        unsafe { libc::syscall(libc::SYS_dup3, other.as_raw_fd(), reader.as_raw_fd(), 0) };
         let second = go_named("after", move || {
             let mut byte = [0];
             reader.read_exact(&mut byte).unwrap();

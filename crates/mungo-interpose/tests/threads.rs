@@ -392,6 +392,9 @@ fn chosen() {
 
 #[test]
 fn a_forked_child_has_threads() {
+    if child::is_emulated("qemu 7.2 ends by an assertion of its own when a forked child starts a thread") {
+        return;
+    }
     child::run("forked").assert_success();
 }
 

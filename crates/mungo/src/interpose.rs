@@ -4,3 +4,11 @@ pub use crate::sched::interpose::{
     Caller, FutexWait, InKernel, Linked, Place, Refusal, Side, Slot, Totals, Wait, futex_wait, futex_wake,
     is_on, link, may_be_goroutine, note_fork, now_ns, place, set_thread_names, thread_block, wake_goroutines,
 };
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+pub use crate::sched::interpose::{Waits, link_waits};

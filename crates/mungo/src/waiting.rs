@@ -5,7 +5,8 @@
 //! makes the call; on aarch64 the kernel writes the result over the first argument, which is then lost. So these
 //! functions are defined here by their C names, as those in `stack::tls::symbols`: a goroutine's calls go by an
 //! instruction that the handler knows, with a copy of the first argument in another register. On a plain thread they
-//! are the C library's, and cancellation points.
+//! are the C library's, and cancellation points. Where `mungo-interpose` is linked a goroutine's calls are its own:
+//! two crates cannot define the same name.
 //!
 //! What the C library calls itself, a resolver's poll for instance, does not come here, nor does a system call that
 //! code makes itself.
@@ -13,6 +14,7 @@
 //! Rejected: to find out from the instructions before the call where the first argument came from. They differ with
 //! each version and compiler, and a wrong guess is a wrong call.
 
+use crate::sched::interpose::waits;
 use crate::sched::run::current;
 use crate::stack::tls::Next;
 use crate::sys::interrupted::repeatable_call;
@@ -23,19 +25,20 @@ use std::ptr::{from_mut, null_mut};
 /// Bytes of the kernel's set of signals.
 const MASK_LEN: usize = 8;
 
-/// Calls the C library's function of this name with these arguments, on a plain thread.
-macro_rules! unless_goroutine {
-    ($name:literal, fn($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
-        if current::g().is_none() {
-            static NEXT: Next = Next::new($name);
-            match NEXT.get() {
-                0 => {}
-                // SAFETY: the C library's function has this type; the arguments are the caller's.
-                at => unsafe {
-                    type Function = unsafe extern "C" fn($($type),*) -> $result;
-                    return std::mem::transmute::<usize, Function>(at)($($argument),*);
-                },
-            }
+/// Calls another function of this name, if there is one: the C library's on a plain thread, that of `mungo-interpose`
+/// on a goroutine.
+macro_rules! by_others {
+    ($function:ident, $name:literal, fn($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
+        static NEXT: Next = Next::new($name);
+        type Function = unsafe extern "C" fn($($type),*) -> $result;
+        let function = match current::g() {
+            // SAFETY: the C library's function, which has this type; no function is null.
+            None => unsafe { std::mem::transmute::<usize, Option<Function>>(NEXT.get()) },
+            Some(_) => waits().map(|waits| waits.$function),
+        };
+        if let Some(function) = function {
+            // SAFETY: the arguments are the caller's.
+            return unsafe { function($($argument),*) };
         }
     };
 }
@@ -61,24 +64,6 @@ fn result(result: isize) -> c_int {
     }
 }
 
-/// Sleeps. Returns the error as a negative number.
-///
-/// # Safety
-/// As `clock_nanosleep`.
-unsafe fn sleep_on(clock: libc::clockid_t, flags: c_int, time: *const timespec, left: *mut timespec) -> isize {
-    // SAFETY: by the caller. The kernel brings the time up to date if it is interrupted: a repeated call goes on with
-    // what is left.
-    unsafe {
-        let Some(mut copy) = time.as_ref().copied() else { return -(libc::EFAULT as isize) };
-        let at = from_mut(&mut copy) as usize;
-        let end = call(libc::SYS_clock_nanosleep, [clock as usize, flags as usize, at, at, 0, 0]);
-        if end == -(libc::EINTR as isize) && flags & libc::TIMER_ABSTIME == 0 && !left.is_null() {
-            left.write(copy);
-        }
-        end
-    }
-}
-
 /// Sleeps for some time, or until a time.
 ///
 /// # Safety
@@ -90,14 +75,24 @@ unsafe extern "C" fn clock_nanosleep(
     time: *const timespec,
     left: *mut timespec,
 ) -> c_int {
-    unless_goroutine!(
+    by_others!(
+        clock_nanosleep,
         c"clock_nanosleep",
         fn(clock: libc::clockid_t, flags: c_int, time: *const timespec, left: *mut timespec) -> c_int
     );
-    match clock {
-        libc::CLOCK_THREAD_CPUTIME_ID => libc::EINVAL, // as there: it would never end
-        // SAFETY: by the caller.
-        _ => -unsafe { sleep_on(clock, flags, time, left) } as c_int,
+    if clock == libc::CLOCK_THREAD_CPUTIME_ID {
+        return libc::EINVAL; // as there: it would never end
+    }
+    // SAFETY: by the caller. The kernel brings the time up to date if it is interrupted: a repeated call goes on with
+    // what is left.
+    unsafe {
+        let Some(mut copy) = time.as_ref().copied() else { return libc::EFAULT };
+        let at = from_mut(&mut copy) as usize;
+        let error = -call(libc::SYS_clock_nanosleep, [clock as usize, flags as usize, at, at, 0, 0]) as c_int;
+        if error == libc::EINTR && flags & libc::TIMER_ABSTIME == 0 && !left.is_null() {
+            left.write(copy);
+        }
+        error
     }
 }
 
@@ -107,27 +102,24 @@ unsafe extern "C" fn clock_nanosleep(
 /// As the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
-    unless_goroutine!(c"nanosleep", fn(time: *const timespec, left: *mut timespec) -> c_int);
     // SAFETY: by the caller.
-    result(unsafe { sleep_on(libc::CLOCK_MONOTONIC, 0, time, left) })
+    result(-unsafe { clock_nanosleep(libc::CLOCK_MONOTONIC, 0, time, left) } as isize)
 }
 
 /// Sleeps for some µs.
 #[unsafe(no_mangle)]
 extern "C" fn usleep(us: c_uint) -> c_int {
-    unless_goroutine!(c"usleep", fn(us: c_uint) -> c_int);
     let time = timespec { tv_sec: (us / 1_000_000).into(), tv_nsec: (us % 1_000_000 * 1000).into() };
     // SAFETY: a time of ours.
-    result(unsafe { sleep_on(libc::CLOCK_MONOTONIC, 0, &time, null_mut()) })
+    unsafe { nanosleep(&time, null_mut()) }
 }
 
 /// Sleeps for some seconds. Returns how many are left, if another signal has ended it.
 #[unsafe(no_mangle)]
 extern "C" fn sleep(seconds: c_uint) -> c_uint {
-    unless_goroutine!(c"sleep", fn(seconds: c_uint) -> c_uint);
     let mut time = timespec { tv_sec: seconds.into(), tv_nsec: 0 };
     // SAFETY: a time of ours.
-    match unsafe { sleep_on(libc::CLOCK_MONOTONIC, 0, &time, &mut time) } {
+    match unsafe { nanosleep(&time, &mut time) } {
         0 => 0,
         _ => time.tv_sec as c_uint,
     }
@@ -139,7 +131,7 @@ extern "C" fn sleep(seconds: c_uint) -> c_uint {
 /// As the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poll(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int {
-    unless_goroutine!(c"poll", fn(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int);
+    by_others!(poll, c"poll", fn(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int);
     let mut time = timespec { tv_sec: (ms / 1000).into(), tv_nsec: (ms % 1000 * 1_000_000).into() };
     let time = if ms < 0 { 0 } else { from_mut(&mut time) as usize };
     // SAFETY: by the caller. The kernel brings the time up to date.
@@ -157,7 +149,8 @@ unsafe extern "C" fn ppoll(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    unless_goroutine!(
+    by_others!(
+        ppoll,
         c"ppoll",
         fn(files: *mut pollfd, n: nfds_t, time: *const timespec, mask: *const sigset_t) -> c_int
     );
@@ -182,7 +175,8 @@ unsafe extern "C" fn pselect(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    unless_goroutine!(
+    by_others!(
+        pselect,
         c"pselect",
         fn(
             n: c_int,
@@ -216,7 +210,8 @@ unsafe extern "C" fn select(
     errors: *mut fd_set,
     time: *mut timeval,
 ) -> c_int {
-    unless_goroutine!(
+    by_others!(
+        select,
         c"select",
         fn(n: c_int, reads: *mut fd_set, writes: *mut fd_set, errors: *mut fd_set, time: *mut timeval) -> c_int
     );
@@ -246,7 +241,11 @@ unsafe extern "C" fn select(
 /// As the C library's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, n: c_int, ms: c_int) -> c_int {
-    unless_goroutine!(c"epoll_wait", fn(epoll: c_int, events: *mut epoll_event, n: c_int, ms: c_int) -> c_int);
+    by_others!(
+        epoll_wait,
+        c"epoll_wait",
+        fn(epoll: c_int, events: *mut epoll_event, n: c_int, ms: c_int) -> c_int
+    );
     let arguments = [epoll as usize, events as usize, n as usize, ms as usize, 0, MASK_LEN];
     // SAFETY: by the caller.
     result(unsafe { call(libc::SYS_epoll_pwait, arguments) })
@@ -264,7 +263,8 @@ unsafe extern "C" fn epoll_pwait(
     ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    unless_goroutine!(
+    by_others!(
+        epoll_pwait,
         c"epoll_pwait",
         fn(epoll: c_int, events: *mut epoll_event, n: c_int, ms: c_int, mask: *const sigset_t) -> c_int
     );

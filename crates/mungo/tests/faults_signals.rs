@@ -546,7 +546,8 @@ fn another_monotonic_clock_makes_no_difference() {
         }
         let mut command = Command::new("unshare");
         command.args(["--fork", "--time", "--monotonic", offset, "--boottime", offset]);
-        command.arg(plain.get_program()).envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        command.arg(plain.get_program()).args(plain.get_args());
+        command.envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
         let ended = child::finish(command);
         assert!(ended.assert_success().stdout.contains("on time"), "{ended:#?}");
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU32;
 /// The lowest address that can be a program's. Below, the kernel says what is wrong.
 const FIRST_ADDRESS: usize = 1 << 16;
 /// The end of a program's addresses.
-const LAST_ADDRESS: usize = 1 << 47;
+const LAST_ADDRESS: usize = if cfg!(target_arch = "x86_64") { 1 << 47 } else { 1 << 48 };
 
 /// Makes a system call. C declares it with a variable number of arguments; they are passed like these.
 ///

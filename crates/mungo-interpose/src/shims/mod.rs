@@ -12,6 +12,8 @@
 pub(crate) mod descriptors;
 mod fortified;
 pub(crate) mod futex;
+#[cfg(target_arch = "aarch64")]
+mod lent;
 mod masks;
 pub(crate) mod next;
 mod poll;
@@ -40,6 +42,8 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     descriptors::note_process();
     mungo::interpose::link(&crate::counters::LINKED);
+    #[cfg(target_arch = "aarch64")]
+    mungo::interpose::link_waits(&lent::WAITS);
     threads::read_environment();
     // SAFETY: the function stays.
     unsafe { libc::pthread_atfork(None, None, Some(mungo::interpose::note_fork)) };

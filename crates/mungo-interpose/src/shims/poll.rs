@@ -20,7 +20,7 @@ const WRITES: libc::c_short = libc::POLLOUT | libc::POLLWRNORM;
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
 pub(super) unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) -> c_int {
     // SAFETY: by the caller.
     let kernel = || unsafe { raw::poll(fds, n, ms) };
@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
 pub(super) unsafe extern "C" fn ppoll(
     fds: *mut libc::pollfd,
     n: libc::nfds_t,
@@ -202,8 +202,13 @@ impl Drop for Together {
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut libc::epoll_event, n: c_int, ms: c_int) -> c_int {
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
+pub(super) unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    ms: c_int,
+) -> c_int {
     // SAFETY: by the caller.
     let kernel = |ms: c_int| unsafe { raw::epoll_wait(epoll, events, n, ms) };
     let Place::Goroutine(caller) = place() else { return c(kernel(ms)) as c_int };
@@ -220,8 +225,8 @@ unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut libc::epoll_event, n:
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
+pub(super) unsafe extern "C" fn epoll_pwait(
     epoll: c_int,
     events: *mut libc::epoll_event,
     n: c_int,

@@ -1,12 +1,14 @@
 //! System calls without the C library.
 //!
-//! The number is loaded just before the instruction, as glibc does: the runtime's signal handler recognises calls by
-//! that which the kernel does not restart, and repeats them.
+//! The runtime's signal handler repeats calls that the kernel does not restart. It recognises them by the instruction
+//! before: on x86-64 the number is loaded there, as in glibc; on aarch64, where the result takes the register of the
+//! first argument, that one is copied.
 
 use std::arch::asm;
 use std::ffi::c_int;
 
 /// The instruction, with `$number` on its way to RAX, the first six words of `$words`, and what the kernel changes.
+#[cfg(target_arch = "x86_64")]
 macro_rules! instruction {
     ($words:ident, $template:literal, $($number:tt)*) => {
         asm!(
@@ -33,10 +35,18 @@ macro_rules! instruction {
 /// As the call.
 #[inline(always)]
 pub(crate) unsafe fn call<const NUMBER: i64, const N: usize>(a: [usize; N]) -> i64 {
-    let result;
+    #[cfg(target_arch = "x86_64")]
+    {
+        let result;
+        // SAFETY: by the caller.
+        unsafe { instruction!(a, "mov eax, {number}", number = const NUMBER, out("rax") result) };
+        result
+    }
+    #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: by the caller.
-    unsafe { instruction!(a, "mov eax, {number}", number = const NUMBER, out("rax") result) };
-    result
+    unsafe {
+        call_any(NUMBER, [a[0], a[1], a[2], a[3], a[4], a[5]])
+    }
 }
 
 /// Makes the system call with this number, which is not known beforehand.
@@ -47,7 +57,28 @@ pub(crate) unsafe fn call<const NUMBER: i64, const N: usize>(a: [usize; N]) -> i
 pub(crate) unsafe fn call_any(number: i64, a: [usize; 6]) -> i64 {
     let result;
     // SAFETY: by the caller.
-    unsafe { instruction!(a, "", inlateout("rax") number => result) };
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        instruction!(a, "", inlateout("rax") number => result);
+    }
+    // SAFETY: by the caller.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!(
+            ".p2align 3", // both instructions on one page
+            "mov x9, x0",
+            "svc #0",
+            in("x8") number,
+            inlateout("x0") a[0] => result,
+            in("x1") a[1],
+            in("x2") a[2],
+            in("x3") a[3],
+            in("x4") a[4],
+            in("x5") a[5],
+            out("x9") _,
+            options(nostack),
+        );
+    }
     result
 }
 
@@ -152,7 +183,8 @@ pub(crate) unsafe fn select(n: c_int, sets: [*mut libc::fd_set; 3], time: *mut l
             if time.tv_usec < 0 {
                 return -i64::from(libc::EINVAL);
             }
-            let mut left = timespec(time.tv_sec + time.tv_usec / 1_000_000, time.tv_usec % 1_000_000 * 1000);
+            let mut left =
+                timespec(time.tv_sec.saturating_add(time.tv_usec / 1_000_000), time.tv_usec % 1_000_000 * 1000);
             let result = sys!(SYS_pselect6, n, reads, writes, others, &raw mut left, 0_usize);
             (time.tv_sec, time.tv_usec) = (left.tv_sec, left.tv_nsec / 1000);
             result

@@ -67,8 +67,8 @@ impl Sets {
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn select(
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
+pub(super) unsafe extern "C" fn select(
     n: c_int,
     reads: *mut libc::fd_set,
     writes: *mut libc::fd_set,
@@ -102,8 +102,8 @@ unsafe extern "C" fn select(
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pselect(
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
+pub(super) unsafe extern "C" fn pselect(
     n: c_int,
     reads: *mut libc::fd_set,
     writes: *mut libc::fd_set,

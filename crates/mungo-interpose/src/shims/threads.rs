@@ -11,7 +11,7 @@ use crate::shims::next::next;
 use crate::shims::raw::sys;
 use crate::shims::thread_start::{Start, call};
 use crate::shims::wait::block;
-use mungo::interpose::{Place, may_be_goroutine, place, thread_block};
+use mungo::interpose::{Place, may_be_goroutine, place};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -270,6 +270,16 @@ unsafe fn spawn(thread: *mut libc::pthread_t, kind: &Kind, start: Start, argumen
         Ok(handle) => _ = table.insert(own, Thread { handle, life }),
     }
     0
+}
+
+/// Returns what the C library's `pthread_self` returns: an address in the thread block that the caller is on.
+fn thread_block() -> usize {
+    if cfg!(target_arch = "x86_64") {
+        return mungo::interpose::thread_block();
+    }
+    static NEXT: crate::shims::next::Next = crate::shims::next::Next::new(c"pthread_self");
+    // SAFETY: the C library's function has this type.
+    unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pthread_t>(NEXT.get())() as usize }
 }
 
 /// Returns the caller's `pthread_t`.

@@ -5,7 +5,7 @@ use crate::shims::futex::after_ns;
 use crate::shims::raw::{self, c, sys};
 use crate::shims::wait::block;
 use mungo::interpose::{Place, place};
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -33,8 +33,8 @@ pub(crate) unsafe fn deadline_ns(time: *const libc::timespec, is_relative: bool)
 ///
 /// # Safety
 /// As the C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn clock_nanosleep(
+#[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
+pub(super) unsafe extern "C" fn clock_nanosleep(
     clock: libc::clockid_t,
     flags: c_int,
     time: *const libc::timespec,
@@ -67,6 +67,7 @@ unsafe extern "C" fn clock_nanosleep(
 ///
 /// # Safety
 /// As the C library's.
+#[cfg(not(target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
     // SAFETY: by the caller.
@@ -75,8 +76,9 @@ unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::tim
 }
 
 /// Sleeps for some µs.
+#[cfg(not(target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
-extern "C" fn usleep(us: c_uint) -> c_int {
+extern "C" fn usleep(us: libc::c_uint) -> c_int {
     let time = libc::timespec { tv_sec: i64::from(us / 1_000_000), tv_nsec: i64::from(us % 1_000_000) * 1000 };
     // SAFETY: the time outlives the call.
     unsafe { nanosleep(&time, std::ptr::null_mut()) }
@@ -97,12 +99,13 @@ extern "C" fn sched_yield() -> c_int {
 }
 
 /// Sleeps for some seconds. Returns how many are left, should a signal end it.
+#[cfg(not(target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
-extern "C" fn sleep(seconds: c_uint) -> c_uint {
+extern "C" fn sleep(seconds: libc::c_uint) -> libc::c_uint {
     let mut time = libc::timespec { tv_sec: i64::from(seconds), tv_nsec: 0 };
     // SAFETY: the time outlives the call.
     match unsafe { nanosleep(&time, &mut time) } {
         0 => 0,
-        _ => time.tv_sec as c_uint,
+        _ => time.tv_sec as libc::c_uint,
     }
 }

@@ -29,7 +29,7 @@ type Buffer = Option<Arc<Mutex<Vec<u8>>>>;
 type SetCapture = fn(Buffer) -> Buffer;
 
 /// Versions 1.x of Rust in which [`SetCapture`] is the type of that function.
-const KNOWN_MINORS: [u32; 1] = [95];
+const KNOWN_MINORS: [u32; 2] = [95, 96];
 
 /// The end of the function's name, between the number of the crate `std` and the end of the string.
 const NAME: (&[u8], &[u8]) = (b"_RNvNtNtCs", b"_3std2io5stdio18set_output_capture\0");

@@ -80,8 +80,7 @@ pub(crate) fn repeat_call(context: *mut c_void) {
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
 pub(crate) fn repeat_call(_context: *mut c_void) {}
 
-/// Makes a system call that the handler can repeat: the kernel writes the result over the first argument, in x0, and
-/// keeps all other registers, so that there is a copy in x9.
+/// Makes a system call that the handler can repeat: see [`repeat_call`].
 ///
 /// # Safety
 /// As the system call with this number.
@@ -97,21 +96,34 @@ pub(crate) unsafe extern "C" fn repeatable_call(
     _: usize,
     number: usize,
 ) -> isize {
-    std::arch::naked_asm!("hint #34", "mov x8, x6", "mov x9, x0", "svc #0", "ret")
+    std::arch::naked_asm!("hint #34", "mov x8, x6", ".p2align 3", "mov x9, x0", "svc #0", "ret")
 }
 
-/// Does the same on aarch64, for calls by [`repeatable_call`]: see `waiting.rs`.
+/// Does the same on aarch64, for calls that have a copy of their first argument, in whose register, x0, the kernel
+/// returns the result; it keeps all others. Such calls are [`repeatable_call`], for `waiting.rs`, and those that
+/// `mungo-interpose` makes. The two instructions lie side by side in eight aligned bytes, and so on one page.
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 pub(crate) fn repeat_call(context: *mut c_void) {
-    /// Bytes of [`repeatable_call`] up to the call's instruction, and of that.
-    const BEFORE: u64 = 12;
+    const COPY: u64 = 0xaa00_03e9; // mov x9, x0
+    const SVC: u64 = 0xd400_0001; // svc #0
     const SVC_LEN: u64 = 4;
-    let call = repeatable_call as *const () as u64 + BEFORE;
+    const CALLS: [i64; 5] = [
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_ppoll,
+        libc::SYS_pselect6,
+        libc::SYS_epoll_pwait,
+    ];
     // SAFETY: the kernel's context is valid.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    if registers.pc == call + SVC_LEN && registers.regs[0] as i64 == -i64::from(libc::EINTR) {
+    let is_interrupted = registers.regs[0] as i64 == -i64::from(libc::EINTR);
+    if !is_interrupted || !CALLS.contains(&(registers.regs[8] as i64)) || !registers.pc.is_multiple_of(8) {
+        return;
+    }
+    // SAFETY: code that has just run can be read, and so can what lies on the same page.
+    if unsafe { (registers.pc as *const u64).sub(1).read() } == SVC << 32 | COPY {
         registers.regs[0] = registers.regs[9];
-        registers.pc = call;
+        registers.pc -= SVC_LEN;
     }
 }
 

@@ -14,11 +14,35 @@
 mod descriptor;
 pub(crate) mod futex;
 mod threads;
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+mod waits;
 
 pub(crate) use descriptor::note_net;
 pub use descriptor::{Refusal, Side, Slot, Wait};
 pub use futex::{FutexWait, InKernel, futex_wait, futex_wake, wake_goroutines};
 pub use threads::{may_be_goroutine, set_thread_names, thread_block};
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+pub(crate) use waits::waits;
+#[cfg(all(
+    target_os = "linux",
+    target_arch = "aarch64",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    not(miri)
+))]
+pub use waits::{Waits, link_waits};
 
 use crate::sched::run::current::{self, Running};
 use crate::sched::run::g::G;

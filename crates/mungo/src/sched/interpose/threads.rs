@@ -21,7 +21,7 @@ pub fn may_be_goroutine() -> bool {
     current::own_tls() || (default_runtime().is_ok() && current::own_tls())
 }
 
-/// Returns the address of the thread block that the caller is on: what the C library's `pthread_self` returns.
+/// Returns the thread pointer; on x86-64 it is what the C library's `pthread_self` returns.
 #[inline]
 pub fn thread_block() -> usize {
     tls::thread_pointer()

@@ -12,6 +12,10 @@
 //! On aarch64 no machine has been measured. By the source our switch is 13 instructions each way, one of them a
 //! landing pad, and corosensei's 8 to resume and 9 to suspend, without the code around them that wraps values; so it is
 //! the same reason that has to pay there.
+//!
+//! Counted there, by a plugin of qemu's that counts instructions: two goroutines on one P that do nothing but yield,
+//! release build, rustc 1.96: 204 instructions a yield with ours, 236 with corosensei's, the scheduler's included (the
+//! smallest of four counts each, 440,000 yields less 40,000).
 
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(mungo_corosensei)))]
 #[path = "own.rs"]
