@@ -4,3 +4,4 @@ pub use crate::sched::interpose::{
     Caller, FutexWait, InKernel, Linked, Place, Refusal, Side, Slot, Totals, Wait, futex_wait, futex_wake,
     is_on, link, may_be_goroutine, note_fork, now_ns, place, set_thread_names, thread_block, wake_goroutines,
 };
+pub use crate::sys::next::Next;

@@ -11,7 +11,7 @@ use crate::shims::next::next;
 use crate::shims::raw::sys;
 use crate::shims::thread_start::{Start, call};
 use crate::shims::wait::block;
-use mungo::interpose::{Place, may_be_goroutine, place, thread_block};
+use mungo::interpose::{Next, Place, may_be_goroutine, place, thread_block};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -287,7 +287,7 @@ extern "C" fn pthread_self() -> libc::pthread_t {
 /// As the C library's: no frame of this thread is needed any more.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
-    static NEXT: crate::shims::next::Next = crate::shims::next::Next::new(c"pthread_exit");
+    static NEXT: Next = Next::new(c"pthread_exit");
     EXIT.set(value);
     // SAFETY: no memory involved.
     let is_main = unsafe { libc::gettid() == libc::getpid() };
