@@ -10,6 +10,7 @@
 //! 5. A goroutine that cannot wait here, in a signal handler or for a file, blocks its thread, announced.
 
 pub(crate) mod descriptors;
+mod files;
 mod fortified;
 pub(crate) mod futex;
 mod masks;
