@@ -13,6 +13,7 @@ pub(crate) mod descriptors;
 mod files;
 mod fortified;
 pub(crate) mod futex;
+mod handlers;
 mod masks;
 pub(crate) mod next;
 mod poll;
@@ -40,6 +41,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     descriptors::note_process();
+    handlers::look();
     mungo::interpose::link(&crate::counters::LINKED);
     threads::read_environment();
     // SAFETY: the function stays.

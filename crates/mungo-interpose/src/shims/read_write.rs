@@ -18,7 +18,7 @@ use std::ffi::{c_int, c_void};
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn read(fd: c_int, at: *mut c_void, len: usize) -> isize {
     // SAFETY: by the caller.
-    let kernel = || unsafe { sys!(SYS_read, fd, at, len) };
+    let kernel = move || unsafe { sys!(SYS_read, fd, at, len) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) };
     let part = libc::iovec { iov_base: at, iov_len: len };
     // SAFETY: by the caller.
@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn read(fd: c_int, at: *mut c_void, len: usize) -> 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readv(fd: c_int, parts: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: by the caller.
-    let kernel = || unsafe { sys!(SYS_readv, fd, parts, n) };
+    let kernel = move || unsafe { sys!(SYS_readv, fd, parts, n) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) };
     // SAFETY: by the caller.
     c(unsafe { read_parts(&counters::readv, caller, fd, parts, n, kernel) })
@@ -45,17 +45,17 @@ unsafe fn read_parts(
     fd: c_int,
     parts: *const libc::iovec,
     n: c_int,
-    kernel: impl Fn() -> i64,
+    kernel: impl Fn() -> i64 + Copy,
 ) -> i64 {
-    let attempt = || {
+    let attempt = move || {
         // SAFETY: by the caller. The offset -1 means where the file stands.
         match unsafe { sys!(SYS_preadv2, fd, parts, n, -1_i64, 0_usize, libc::RWF_NOWAIT) } {
-            EOPNOTSUPP | ENOSYS | EPERM if ready(fd, libc::POLLIN) => block(caller, &kernel),
+            EOPNOTSUPP | ENOSYS | EPERM if ready(fd, libc::POLLIN) => block(caller, kernel),
             EOPNOTSUPP | ENOSYS | EPERM => EAGAIN,
             result => result,
         }
     };
-    let result = Call { may_be_file: true, ..Call::read(fd, counter) }.run(caller, attempt, &kernel);
+    let result = Call { may_be_file: true, ..Call::read(fd, counter) }.run(caller, attempt, kernel);
     // SAFETY: by the caller.
     match unsafe { shortfall(result, parts, n) } {
         Some(rest) if is_file(fd) => {
@@ -87,12 +87,12 @@ unsafe fn shortfall(result: i64, parts: *const libc::iovec, n: c_int) -> Option<
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: usize) -> isize {
     // SAFETY: by the caller; `done` of the bytes are behind us.
-    let kernel = |done: usize| unsafe { sys!(SYS_write, fd, at.byte_add(done), len - done) };
+    let kernel = move |done: usize| unsafe { sys!(SYS_write, fd, at.byte_add(done), len - done) };
     let Place::Goroutine(caller) = place() else { return c(kernel(0)) };
-    let part = |done: usize| {
+    let part = move |done: usize| {
         let part = libc::iovec { iov_base: at.wrapping_byte_add(done).cast_mut(), iov_len: len - done };
         // SAFETY: as above.
-        unsafe { try_to_write(caller, fd, &part, 1, || kernel(done)) }
+        unsafe { try_to_write(caller, fd, &part, 1, move || kernel(done)) }
     };
     let call = Call { may_be_file: true, ..Call::write(fd, &counters::write) };
     c(all_of(call, caller, len, part, kernel))
@@ -105,14 +105,15 @@ unsafe extern "C" fn write(fd: c_int, at: *const c_void, len: usize) -> isize {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: c_int, parts: *const libc::iovec, n: c_int) -> isize {
     // SAFETY: by the caller.
-    let kernel = || unsafe { sys!(SYS_writev, fd, parts, n) };
+    let kernel = move || unsafe { sys!(SYS_writev, fd, parts, n) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) };
     // SAFETY: by the caller.
-    let attempt = || unsafe { try_to_write(caller, fd, parts, n, kernel) };
+    let attempt = move || unsafe { try_to_write(caller, fd, parts, n, kernel) };
     let call = Call { may_be_file: true, ..Call::write(fd, &counters::writev) };
     c(call.run(caller, attempt, kernel))
 }
 
+#[inline(always)]
 unsafe fn try_to_write(
     caller: Caller,
     fd: c_int,
