@@ -5,8 +5,12 @@
 
 use mungo::Runtime;
 use mungo_interpose as _;
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Barrier, Condvar, Mutex, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
@@ -122,6 +126,63 @@ fn handovers<G>(lock: impl Fn() -> G + Sync) {
     });
 }
 
+/// std's algorithm for a lock, word for word, over park and unpark of goroutines that cost nothing else: what remains
+/// of a handover is the algorithm's.
+#[derive(Default)]
+struct Algorithm {
+    word: AtomicU32,
+    /// Those that wait, and a lock for them that is held for a few ns.
+    waiters: mungo::sync::Mutex<VecDeque<mungo::Goroutine>>,
+}
+
+struct Held<'a>(&'a Algorithm);
+
+impl Algorithm {
+    fn lock(&self) -> Held<'_> {
+        if self.word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            self.lock_contended();
+        }
+        Held(self)
+    }
+
+    fn spin(&self) -> u32 {
+        for _ in 0..100 {
+            if self.word.load(Relaxed) != 1 {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        self.word.load(Relaxed)
+    }
+
+    fn lock_contended(&self) {
+        let mut state = self.spin();
+        if state == 0 && self.word.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+            return;
+        }
+        loop {
+            if state != 2 && self.word.swap(2, Acquire) == 0 {
+                return;
+            }
+            let mut waiters = self.waiters.lock();
+            if self.word.load(Relaxed) == 2 {
+                waiters.push_back(mungo::current());
+                drop(waiters);
+                mungo::park();
+            }
+            state = self.spin();
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.word.swap(0, Release) == 2 {
+            _ = self.0.waiters.lock().pop_front().map(|first| first.unpark());
+        }
+    }
+}
+
 fn ready_reads() {
     let (mut a, mut b) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut byte = [0];
@@ -155,11 +216,12 @@ fn bare_recv(fd: i32, at: &mut u8, flags: i32) -> i64 {
     result
 }
 
-/// Prints what the shim of `recv` adds to a system call that need not wait: the least of twenty rounds each, in turns.
+/// Prints what the shim of `recv` adds to a system call that need not wait: the least of a thousand rounds each, in
+/// turns.
 #[cfg(target_arch = "x86_64")]
 fn added(what: &str) {
     use std::os::fd::AsRawFd;
-    const CALLS: u32 = 50_000;
+    const CALLS: u32 = 1_000;
     let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();
     far.write_all(&[1]).unwrap();
     let (fd, mut byte) = (near.as_raw_fd(), 0_u8);
@@ -169,7 +231,7 @@ fn added(what: &str) {
         start.elapsed().as_nanos() as f64 / f64::from(CALLS)
     };
     let (mut bare, mut shim) = (f64::MAX, f64::MAX);
-    for _ in 0..20 {
+    for _ in 0..1_000 {
         bare = bare.min(time(&mut || assert_eq!(bare_recv(fd, &mut byte, libc::MSG_PEEK), 1)));
         shim = shim.min(time(&mut || {
             // SAFETY: room for a byte.
@@ -189,8 +251,8 @@ fn main() {
     case("10,000 sleeps of 100 ms, 2 Ps", 2, || spread(10_000, |_| std::thread::sleep(nap)));
     case("5,000 in Condvar, RwLock, Barrier, mpsc, 1 P", 1, sync_crowd);
     for _ in 0..3 {
-        case("2,000 connections of std::net, 2 Ps", 2, || echoes!(std::net, 2000, 20, 0));
-        case("2,000 connections of mungo::net, 2 Ps", 2, || echoes!(mungo::net, 2000, 20, 0));
+        case("2,000 connections of std::net, 2 Ps", 2, || echoes!(std::net, 2000, 60, 0));
+        case("2,000 connections of mungo::net, 2 Ps", 2, || echoes!(mungo::net, 2000, 60, 0));
     }
     case("8,000 connections of std::net, idle for 0.5 s", 2, || echoes!(std::net, 8000, 1, 500));
     for procs in [1, 2] {
@@ -200,6 +262,10 @@ fn main() {
                 handovers(|| std.lock().unwrap())
             });
             case(&format!("160,000 handovers of mungo's Mutex, {procs} P"), procs, || handovers(|| own.lock()));
+            let algorithm = Algorithm::default();
+            case(&format!("160,000 handovers of std's algorithm, {procs} P"), procs, || {
+                handovers(|| algorithm.lock())
+            });
         }
     }
     for _ in 0..3 {

@@ -14,7 +14,7 @@ use std::process::Command;
 const OF_THE_RUNTIME: [&str; 2] = ["pthread_getaffinity_np", "pthread_getattr_np"];
 
 /// The functions of this crate.
-const DEFINED: [&str; 79] = [
+const DEFINED: [&str; 86] = [
     "__poll_chk",
     "__ppoll_chk",
     "__pread64_chk",
@@ -22,8 +22,10 @@ const DEFINED: [&str; 79] = [
     "__read_chk",
     "__recv_chk",
     "__recvfrom_chk",
+    "__sysv_signal",
     "accept",
     "accept4",
+    "bsd_signal",
     "clock_nanosleep",
     "close",
     "connect",
@@ -82,10 +84,15 @@ const DEFINED: [&str; 79] = [
     "sendmsg",
     "sendto",
     "setsockopt",
+    "sigaction",
+    "signal",
     "sigprocmask",
+    "sigset",
     "sleep",
     "splice",
+    "ssignal",
     "syscall",
+    "sysv_signal",
     "usleep",
     "wait",
     "wait3",

@@ -18,6 +18,7 @@ children!(
     vforked,
     handler_on_own_stack,
     handler_on_alternate_stack,
+    handler_by_signal,
     switched_off,
     at_the_end,
     masked,
@@ -144,12 +145,8 @@ fn give_up(runtime: &mungo::Runtime, n: u32, thread: i32) -> ! {
     std::process::abort();
 }
 
-/// Interrupts threads that run goroutines. A plain thread sends the signals, and what the handlers wait for: nothing
-/// that it does needs the runtime, which they may have interrupted.
-fn signalled(flags: i32) {
-    const SIGNALS: u32 = 100;
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    READ_FROM.store(reader.as_raw_fd(), SeqCst);
+/// Installs the handler by `sigaction`.
+fn by_sigaction(flags: i32) {
     // SAFETY: a handler of the usual kind.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -157,6 +154,15 @@ fn signalled(flags: i32) {
         action.sa_flags = flags | libc::SA_RESTART;
         libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
     }
+}
+
+/// Interrupts threads that run goroutines. A plain thread sends the signals, and what the handlers wait for: nothing
+/// that it does needs the runtime, which they may have interrupted.
+fn signalled(install: impl FnOnce()) {
+    const SIGNALS: u32 = 100;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    READ_FROM.store(reader.as_raw_fd(), SeqCst);
+    install();
     let (over, victim) = (AtomicBool::new(false), AtomicI32::new(0));
     // Allocates nothing: the interrupted code may be in malloc.
     // SAFETY: the handler is installed; a thread that has ended, and no thread at all, are refused.
@@ -217,7 +223,7 @@ fn a_handler_on_the_goroutines_stack_keeps_its_thread() {
 }
 
 fn handler_on_own_stack() {
-    signalled(0);
+    signalled(|| by_sigaction(0));
 }
 
 #[test]
@@ -226,7 +232,17 @@ fn a_handler_on_the_alternate_stack_keeps_its_thread() {
 }
 
 fn handler_on_alternate_stack() {
-    signalled(libc::SA_ONSTACK);
+    signalled(|| by_sigaction(libc::SA_ONSTACK));
+}
+
+#[test]
+fn a_handler_that_signal_installed_keeps_its_thread() {
+    child::run("handler_by_signal").assert_success();
+}
+
+fn handler_by_signal() {
+    // SAFETY: a handler of the usual kind.
+    signalled(|| _ = unsafe { libc::signal(libc::SIGUSR1, handler as *const () as usize) });
 }
 
 #[test]

@@ -356,3 +356,49 @@ fn wrong_addresses_are_refused() {
         assert_eq!(error(), Some(libc::EFAULT));
     }
 }
+
+/// Times that the kernel refuses, that are over at once, and that are never over.
+#[test]
+fn waits_of_no_time_and_of_years() {
+    runtime(2).run(|| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let fd = reader.as_raw_fd();
+        let ask = || libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let ppoll = |time: libc::timespec| {
+            // SAFETY: all outlives the call.
+            unsafe { libc::ppoll(&mut ask(), 1, &time, std::ptr::null()) }
+        };
+        let select = |mut time: libc::timeval| {
+            // SAFETY: plain numbers; all outlives the call.
+            unsafe {
+                let mut set: libc::fd_set = std::mem::zeroed();
+                libc::FD_SET(fd, &mut set);
+                let null = std::ptr::null_mut();
+                libc::select(fd + 1, &mut set, null, null, &mut time)
+            }
+        };
+        let invalid = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+        assert_eq!(ppoll(libc::timespec { tv_sec: 0, tv_nsec: 0 }), 0);
+        assert_eq!(select(libc::timeval { tv_sec: 0, tv_usec: 0 }), 0);
+        assert_eq!(poll(&mut [ask()], 0), 0);
+        for (tv_sec, tv_nsec) in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
+            assert_eq!(ppoll(libc::timespec { tv_sec, tv_nsec }), -1);
+            assert!(invalid());
+        }
+        assert_eq!(select(libc::timeval { tv_sec: -1, tv_usec: 0 }), -1);
+        assert!(invalid());
+        mungo::scope(|s| {
+            let years = [
+                s.spawn(|| ppoll(libc::timespec { tv_sec: i64::MAX, tv_nsec: 0 })),
+                s.spawn(|| select(libc::timeval { tv_sec: i64::MAX / 2, tv_usec: 0 })),
+                s.spawn(|| poll(&mut [ask()], i32::MAX)),
+                s.spawn(|| poll(&mut [ask()], i32::MIN)),
+            ];
+            std::thread::sleep(Duration::from_millis(5));
+            writer.write_all(&[1]).unwrap();
+            for wait in years {
+                assert_eq!(wait.join().unwrap(), 1);
+            }
+        });
+    });
+}

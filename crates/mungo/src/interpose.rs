@@ -2,7 +2,8 @@
 
 pub use crate::sched::interpose::{
     Caller, FutexWait, InKernel, Linked, Place, Refusal, Side, Slot, Totals, Wait, futex_wait, futex_wake,
-    is_on, link, may_be_goroutine, note_fork, now_ns, place, set_thread_names, thread_block, wake_goroutines,
+    is_on, link, may_be_goroutine, note_fork, note_unusual_signals, now_ns, place, set_thread_names,
+    thread_block, wake_goroutines,
 };
 #[cfg(all(
     target_os = "linux",
@@ -12,3 +13,4 @@ pub use crate::sched::interpose::{
     not(miri)
 ))]
 pub use crate::sched::interpose::{Waits, link_waits};
+pub use crate::sys::next::Next;

@@ -13,8 +13,9 @@
 
 use crate::sched::run::current;
 use crate::sched::run::m::M;
-use crate::stack::tls::{self, Next};
+use crate::stack::tls;
 use crate::sys::modules;
+use crate::sys::next::Next;
 use crate::sys::say::say;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Once;

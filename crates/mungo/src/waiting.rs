@@ -16,8 +16,8 @@
 
 use crate::sched::interpose::waits;
 use crate::sched::run::current;
-use crate::stack::tls::Next;
 use crate::sys::interrupted::repeatable_call;
+use crate::sys::next::Next;
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use std::ffi::{c_int, c_long, c_uint};
 use std::ptr::{from_mut, null_mut};

@@ -1,8 +1,8 @@
 //! What changes a descriptor's number or mode: close, dup2, dup3, fcntl, ioctl.
 
 use crate::counters;
+use crate::shims::files::announced;
 use crate::shims::raw::{self, c, sys};
-use crate::shims::read_write::announced;
 use mungo::interpose::{Place, Slot, is_on, place};
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};

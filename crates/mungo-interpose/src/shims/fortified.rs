@@ -1,7 +1,8 @@
 //! The names that C compilers call instead of the usual ones where they know how large a buffer is (`_FORTIFY_SOURCE`).
 
+use crate::shims::files::pread64;
 use crate::shims::poll::{poll, ppoll};
-use crate::shims::read_write::{pread64, read};
+use crate::shims::read_write::read;
 use crate::shims::sockets::{recv, recvfrom};
 use std::ffi::{c_int, c_void};
 

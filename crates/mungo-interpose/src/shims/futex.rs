@@ -6,6 +6,7 @@
 //! look at their words again: a futex may wake for nothing.
 
 use crate::counters;
+use crate::shims::handlers;
 use crate::shims::raw::{c, call_any, sys};
 use crate::shims::time::deadline_ns;
 use crate::shims::wait::block;
@@ -37,6 +38,7 @@ unsafe extern "C" fn syscall(
         if number == libc::SYS_futex {
             futex([a, b, c1, d, e, f])
         } else {
+            handlers::note_call(number, a, b);
             call_any(number, [a, b, c1, d, e, f])
         }
     };

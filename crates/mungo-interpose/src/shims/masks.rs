@@ -5,7 +5,7 @@
 //! ends before, the thread ends with it.
 
 use crate::shims::raw::{c, sys};
-use mungo::interpose::{Place, place};
+use mungo::interpose::{Place, note_unusual_signals, place};
 use std::cell::Cell;
 use std::ffi::c_int;
 
@@ -47,6 +47,7 @@ unsafe fn change(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_
     let kernel = || unsafe { set_mask(how, set, old) };
     match place() {
         Place::Goroutine(caller) if !set.is_null() => {
+            note_unusual_signals(); // from now on the kernel is asked
             if IS_LOCKED.get() {
                 let result = kernel();
                 if caller.may_suspend() {

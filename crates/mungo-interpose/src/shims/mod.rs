@@ -10,8 +10,10 @@
 //! 5. A goroutine that cannot wait here, in a signal handler or for a file, blocks its thread, announced.
 
 pub(crate) mod descriptors;
+mod files;
 mod fortified;
 pub(crate) mod futex;
+mod handlers;
 #[cfg(target_arch = "aarch64")]
 mod lent;
 mod masks;
@@ -41,6 +43,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     descriptors::note_process();
+    handlers::look();
     mungo::interpose::link(&crate::counters::LINKED);
     #[cfg(target_arch = "aarch64")]
     mungo::interpose::link_waits(&lent::WAITS);

@@ -239,5 +239,5 @@ pub(super) unsafe extern "C" fn epoll_pwait(
     }
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_epoll_pwait, epoll, events, n, ms, mask, size_of::<u64>()) };
-    c(crate::shims::read_write::announced(&counters::epoll_wait, kernel)) as c_int
+    c(crate::shims::files::announced(&counters::epoll_wait, kernel)) as c_int
 }

@@ -2,10 +2,9 @@
 
 use crate::counters::{self, Counter};
 use crate::shims::descriptors::replace;
-use crate::shims::next::Next;
 use crate::shims::raw::{EAGAIN, c, sys};
 use crate::shims::wait::{Call, Limit, block, is_nonblocking};
-use mungo::interpose::{Caller, Place, place};
+use mungo::interpose::{Caller, Next, Place, place};
 use std::ffi::{c_char, c_int};
 
 /// Waits for a child. One that is named is waited for by a descriptor of it, any other by the kernel.

@@ -5,7 +5,7 @@ use crate::shims::descriptors::changing;
 use crate::shims::raw::{self, EAGAIN, EINPROGRESS, EINTR, c, sys};
 use crate::shims::wait::{Call, Limit, block, is_nonblocking, ready, timeout_ns};
 use mungo::WaitReason;
-use mungo::interpose::{Caller, Place, Slot, now_ns, place};
+use mungo::interpose::{Caller, Place, Slot, Wait, now_ns, place};
 use mungo::sync::Semaphore;
 use std::ffi::{c_int, c_void};
 
@@ -50,15 +50,9 @@ unsafe fn receive(
     from_len: *mut libc::socklen_t,
 ) -> isize {
     // SAFETY: by the caller.
-    let with = |flags: c_int| unsafe { sys!(SYS_recvfrom, fd, at, len, flags, from, from_len) };
-    c(unless_waiting(counter, flags, RECEIVES_OTHERWISE, with, |caller| {
-        let room = if flags == 0 { len } else { 0 };
-        Call { room, ..Call::read(fd, counter) }.run(
-            caller,
-            || with(flags | libc::MSG_DONTWAIT),
-            || with(flags),
-        )
-    }))
+    let with = move |flags: c_int| unsafe { sys!(SYS_recvfrom, fd, at, len, flags, from, from_len) };
+    let room = if flags == 0 { len } else { 0 };
+    c(unless_unusual(Call { room, ..Call::read(fd, counter) }, flags, RECEIVES_OTHERWISE, with))
 }
 
 /// Receives a message.
@@ -68,27 +62,29 @@ unsafe fn receive(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
     // SAFETY: by the caller.
-    let with = |flags: c_int| unsafe { sys!(SYS_recvmsg, fd, message, flags) };
-    let counter = &counters::recvmsg;
-    c(unless_waiting(counter, flags, RECEIVES_OTHERWISE, with, |caller| {
-        Call::read(fd, counter).run(caller, || with(flags | libc::MSG_DONTWAIT), || with(flags))
-    }))
+    let with = move |flags: c_int| unsafe { sys!(SYS_recvmsg, fd, message, flags) };
+    c(unless_unusual(Call::read(fd, &counters::recvmsg), flags, RECEIVES_OTHERWISE, with))
 }
 
-/// Makes the call as it is, `with` its flags, on a plain thread or with unusual flags; else calls `shim`.
+/// Runs a call that is made `with` its flags on a goroutine. On a plain thread, or with unusual flags, makes it as it
+/// is.
 #[inline(always)]
-fn unless_waiting(
-    counter: &'static Counter,
-    flags: c_int,
-    unusual: c_int,
-    with: impl Fn(c_int) -> i64,
-    shim: impl FnOnce(Caller) -> i64,
-) -> i64 {
+fn unless_unusual(call: Call, flags: c_int, unusual: c_int, with: impl Fn(c_int) -> i64 + Copy) -> i64 {
     match place() {
-        Place::Goroutine(caller) if flags & unusual == 0 => shim(caller),
+        Place::Goroutine(caller) if flags & unusual == 0 => {
+            call.run(caller, move || with(flags | libc::MSG_DONTWAIT), move || with(flags))
+        }
+        place => as_it_is(call.counter, place, flags, with),
+    }
+}
+
+/// Makes a call with its flags. One that waits for all its bytes is announced.
+#[inline(always)]
+fn as_it_is(counter: &'static Counter, place: Place, flags: c_int, with: impl Fn(c_int) -> i64) -> i64 {
+    match place {
         Place::Goroutine(caller) if flags & libc::MSG_WAITALL != 0 => {
             counter.fall_back();
-            block(caller, || with(flags))
+            block(caller, move || with(flags))
         }
         _ => with(flags),
     }
@@ -132,15 +128,20 @@ unsafe fn send_all(
     to: *const libc::sockaddr,
     to_len: libc::socklen_t,
 ) -> isize {
-    let part = |done: usize, flags: c_int| {
+    let part = move |done: usize, flags: c_int| {
         // SAFETY: by the caller; `done` of the bytes are behind us.
         unsafe { sys!(SYS_sendto, fd, at.byte_add(done), len - done, flags, to, to_len) }
     };
-    let with = |flags: c_int| part(0, flags);
-    c(unless_waiting(counter, flags, libc::MSG_DONTWAIT, with, |caller| {
-        let call = Call::write(fd, counter);
-        all_of(call, caller, len, |done| part(done, flags | libc::MSG_DONTWAIT), |done| part(done, flags))
-    }))
+    c(match place() {
+        Place::Goroutine(caller) if flags & libc::MSG_DONTWAIT == 0 => all_of(
+            Call::write(fd, counter),
+            caller,
+            len,
+            move |done| part(done, flags | libc::MSG_DONTWAIT),
+            move |done| part(done, flags),
+        ),
+        place => as_it_is(counter, place, flags, move |flags| part(0, flags)),
+    })
 }
 
 /// Repeats a write, `part` from how much is done, until all is written or there is an error or a time-out. Returns how
@@ -153,15 +154,37 @@ pub(crate) fn all_of(
     part: impl Fn(usize) -> i64,
     kernel: impl Fn(usize) -> i64,
 ) -> i64 {
-    let done = std::cell::Cell::new(0);
+    let wait = call.begin();
+    let first = part(0);
+    if first != EAGAIN && (first <= 0 || first as usize >= len) {
+        call.counter.pass();
+        return first;
+    }
+    rest_of(call, caller, wait, len, first, part, kernel)
+}
+
+/// Does as [`all_of`], after a first try that did not write all.
+#[cold]
+#[inline(never)]
+fn rest_of(
+    call: Call,
+    caller: Caller,
+    wait: Option<Wait>,
+    len: usize,
+    first: i64,
+    part: impl Fn(usize) -> i64,
+    kernel: impl Fn(usize) -> i64,
+) -> i64 {
+    let done = std::cell::Cell::new(first.max(0) as usize);
     let advance = |result: i64| {
         if result > 0 {
             done.set(done.get() + result as usize);
         }
         result
     };
-    let result = call.run(
+    let result = call.run_slow(
         caller,
+        wait,
         || match advance(part(done.get())) {
             more if more > 0 && done.get() < len => EAGAIN,
             last => last,
@@ -178,11 +201,8 @@ pub(crate) fn all_of(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
     // SAFETY: by the caller.
-    let with = |flags: c_int| unsafe { sys!(SYS_sendmsg, fd, message, flags) };
-    let counter = &counters::sendmsg;
-    c(unless_waiting(counter, flags, libc::MSG_DONTWAIT, with, |caller| {
-        Call::write(fd, counter).run(caller, || with(flags | libc::MSG_DONTWAIT), || with(flags))
-    }))
+    let with = move |flags: c_int| unsafe { sys!(SYS_sendmsg, fd, message, flags) };
+    c(unless_unusual(Call::write(fd, &counters::sendmsg), flags, libc::MSG_DONTWAIT, with))
 }
 
 /// Accepts a connection, as `accept4` without flags.

@@ -11,7 +11,7 @@ use crate::shims::next::next;
 use crate::shims::raw::sys;
 use crate::shims::thread_start::{Start, call};
 use crate::shims::wait::block;
-use mungo::interpose::{Place, may_be_goroutine, place};
+use mungo::interpose::{Next, Place, may_be_goroutine, place};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -277,7 +277,7 @@ fn thread_block() -> usize {
     if cfg!(target_arch = "x86_64") {
         return mungo::interpose::thread_block();
     }
-    static NEXT: crate::shims::next::Next = crate::shims::next::Next::new(c"pthread_self");
+    static NEXT: Next = Next::new(c"pthread_self");
     // SAFETY: the C library's function has this type.
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> libc::pthread_t>(NEXT.get())() as usize }
 }
@@ -297,7 +297,7 @@ extern "C" fn pthread_self() -> libc::pthread_t {
 /// As the C library's: no frame of this thread is needed any more.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
-    static NEXT: crate::shims::next::Next = crate::shims::next::Next::new(c"pthread_exit");
+    static NEXT: Next = Next::new(c"pthread_exit");
     EXIT.set(value);
     // SAFETY: no memory involved.
     let is_main = unsafe { libc::gettid() == libc::getpid() };

@@ -2,6 +2,7 @@
 
 use super::config::Settings;
 use super::engine::switch;
+use super::interpose;
 use super::profile;
 use super::report::{live, overflow, sigquit};
 use super::run::current::{self, Running};
@@ -25,6 +26,7 @@ pub(crate) fn start(settings: Settings) -> io::Result<Arc<Shared>> {
     profile::start_as_asked(environment::duration("MUNGO_BLOCK_RATE")?);
     crate::lock::set_hooks(&lock::HOOKS);
     current::note_decision();
+    interpose::note_decision();
     stack::overflow::install(overflow::report);
     preempt::install();
     setxid::install();

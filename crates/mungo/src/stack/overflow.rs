@@ -5,7 +5,7 @@
 
 use super::guard::{self, Mapping};
 use crate::sys::page_size;
-use crate::sys::signal::call_previous;
+use crate::sys::signal::{call_previous, note_unusual};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Once, OnceLock};
@@ -53,6 +53,10 @@ pub(crate) struct AltStack {
 
 impl AltStack {
     pub(crate) fn new() -> std::io::Result<AltStack> {
+        AltStack::make().inspect_err(|_| note_unusual()) // handlers run on goroutines' stacks then
+    }
+
+    fn make() -> std::io::Result<AltStack> {
         // SAFETY: asks only.
         let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
         let size = ALT_STACK.max(2 * least);

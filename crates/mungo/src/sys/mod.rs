@@ -13,6 +13,7 @@ pub(crate) mod clock;
 pub(crate) mod futex;
 pub(crate) mod interrupted;
 pub(crate) mod modules;
+pub(crate) mod next;
 pub(crate) mod say;
 pub(crate) mod secure;
 pub(crate) mod signal;

@@ -2,6 +2,22 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether [`note_unusual`] was called.
+static UNUSUAL: AtomicBool = AtomicBool::new(false);
+
+/// Notes, for the rest of the process, that a handler may run on the stack of the code that it interrupts, or that code
+/// may change which signals its thread blocks. To be called before either happens.
+pub fn note_unusual() {
+    UNUSUAL.store(true, Relaxed);
+}
+
+/// Returns whether that was noted.
+#[inline]
+pub(crate) fn are_unusual() -> bool {
+    UNUSUAL.load(Relaxed)
+}
 
 /// Calls the handler that was there before ours, the way it asked for. Returns `false` if there was none.
 pub(crate) fn call_previous(

@@ -228,9 +228,9 @@ impl Wait {
         netpoll::wait_registered(direction, self.slot.fd, self.seen, reason, deadline_ns) == Waited::TryAgain
     }
 
-    /// As [`park`](Self::park), for as long as what is known about the descriptor is trusted.
-    pub fn park_trusting(&self, caller: Caller, reason: WaitReason) -> bool {
-        self.park(caller, reason, super::now_ns() + TRUST_NS)
+    /// As [`park`](Self::park), for as long after `since_ns` as what is known about the descriptor is trusted.
+    pub fn park_trusting(&self, caller: Caller, reason: WaitReason, since_ns: u64) -> bool {
+        self.park(caller, reason, since_ns + TRUST_NS)
     }
 
     /// Returns whether a read would be in vain: what comes next comes with an event that ends this wait.

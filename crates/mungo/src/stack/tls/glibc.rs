@@ -33,7 +33,7 @@ pub(crate) use arch::{set_thread_pointer, thread_pointer, word_at};
 pub(crate) use discover::static_size;
 pub(crate) use malloc_cache::{own_malloc_cache, share_malloc_cache};
 pub(crate) use modules::adopt;
-pub(crate) use symbols::{Next, set_names};
+pub(crate) use symbols::set_names;
 pub(crate) use thread_name::set as set_thread_name;
 
 type Word = usize;

@@ -81,7 +81,7 @@ pub(crate) use imp::{
     not(target_feature = "crt-static"),
     not(miri)
 ))]
-pub(crate) use imp::{Next, adopt, is_known};
+pub(crate) use imp::{adopt, is_known};
 
 /// Says why goroutines cannot have their own thread-locals.
 #[allow(dead_code)] // WHY: where they are never possible there is nothing to try again

@@ -5,35 +5,10 @@
 //! the C library's. Not so if the runtime itself was loaded by `dlopen`, as a part of a plug-in: then the names are
 //! taken, and goroutines get the answers of the C library.
 
+use crate::sys::next::Next;
 use crate::sys::page_size;
-use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
-
-/// The C library's own function behind one of this file's.
-pub(crate) struct Next {
-    name: &'static CStr,
-    /// Its address; 0: not asked yet.
-    at: AtomicUsize,
-}
-
-impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Next {
-        Next { name, at: AtomicUsize::new(0) }
-    }
-
-    /// Returns its address; 0: there is none.
-    pub(crate) fn get(&self) -> usize {
-        match self.at.load(Relaxed) {
-            0 => {
-                // SAFETY: a NUL-terminated name.
-                let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) } as usize;
-                self.at.store(found, Relaxed);
-                found
-            }
-            at => at,
-        }
-    }
-}
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// Finds the block behind a name that `mungo-interpose` gave a goroutine in the place of `pthread_self`: see
 /// [`set_names`]. Of type `fn(pthread_t) -> usize`; null: there are no such names.
