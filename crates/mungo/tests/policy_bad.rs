@@ -209,7 +209,7 @@ fn a_task_of_another_runtime_goes_home() {
     while dropped() == 0 {
         std::thread::scope(|s| runtimes.iter().for_each(|rt| _ = s.spawn(|| work(rt))));
     }
-    runtimes.map(end);
+    runtimes.into_iter().for_each(end);
 }
 
 /// Puts tasks of a simulation before the goroutines.
