@@ -163,7 +163,8 @@ struct Stage {
     errand: Errand,
 }
 
-/// What a plain thread is asked to do. The goroutine that asks computes until it is done: if it waited, others would run.
+/// What a plain thread is asked to do. The goroutine that asks computes until it is done: if it waited, others would
+/// run.
 #[derive(Default)]
 struct Errand {
     goroutine: Mutex<Option<Goroutine>>,
@@ -262,8 +263,8 @@ fn lost_ps(runtime: &Runtime) -> u64 {
     runtime.metrics().per_proc.iter().map(|p| p.preemptions + p.retakes).sum()
 }
 
-/// The order in a runtime with one P, as far as there is room for `turns` of them. `None`: a goroutine lost the P or the
-/// CPU, which is not on paper.
+/// The order in a runtime with one P, as far as there is room for `turns` of them. `None`: a goroutine lost the P or
+/// the CPU, which is not on paper.
 fn in_a_runtime(runtime: &Runtime, script: &Script, turns: usize) -> Option<Vec<usize>> {
     let stage = Arc::new(Stage {
         script: script.clone(),
@@ -311,8 +312,8 @@ fn the_same_script_runs_in_the_same_order() {
     while compared < 50 {
         let seed = seeds.next().unwrap_or_else(|| panic!("{compared} of 2000 were not disturbed"));
         let script = script(seed);
-        // At each 61st tick the global queue comes first. A P has a tick more for each M that had it and found nothing, so
-        // that the script begins at any of them.
+        // At each 61st tick the global queue comes first. A P has a tick more for each M that had it and found nothing,
+        // so that the script begins at any of them.
         let on_paper: Vec<_> = (0..61).map(|tick| on_paper(&script, tick)).collect();
         let room = on_paper.iter().map(Vec::len).max().unwrap_or(0) + 1;
         let built_in = builder().build().unwrap();

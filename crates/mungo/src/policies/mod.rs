@@ -292,7 +292,7 @@ pub trait Scheduler: Any + Send + Sync {
         proc.local().pop_front().map(Next::from)
     }
 
-    /// Takes a task from the global queue; a share of the others moves to the own queue along with it if that is empty.
+    /// Takes a task from the global queue; others may move to the own queue along with it.
     ///
     /// ```
     /// use mungo::policy::sim::Machine;
@@ -318,7 +318,7 @@ pub trait Scheduler: Any + Send + Sync {
     /// assert_eq!(machine.proc(0).global().len(), 2);
     /// ```
     fn get_from_global_queue(&self, proc: &mut Proc<'_>) -> Option<Task> {
-        if proc.local().is_empty() { proc.take_global_share() } else { proc.global().pop_front() }
+        proc.take_global_share()
     }
 
     /// Returns whether the global queue comes before the own one this time.

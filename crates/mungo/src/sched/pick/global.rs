@@ -1,5 +1,6 @@
 //! The global run queues, of fresh and of computing goroutines: intrusive lists under the scheduler's lock.
 
+use crate::protocols::runq::CAPACITY;
 use crate::sched::engine::hooks;
 use crate::sched::run::g::{G, GPtr};
 use crate::sched::run::p::P;
@@ -159,7 +160,7 @@ impl Shared {
         self.global_len.store(synced.computing.len() + synced.global.len(), SeqCst);
     }
 
-    /// Takes one fresh goroutine to run, and moves a share of the others into the P's ring if that is empty.
+    /// Takes one fresh goroutine to run, and moves a share of the others into the P's ring.
     pub(crate) fn take_fresh(&self, p: &P) -> Option<GPtr> {
         if !self.has_fresh() {
             return None;
@@ -172,15 +173,13 @@ impl Shared {
         let first = synced.global.pop()?;
         traced::found(p, &first, Queue::Global);
         p.counters.global_takes.add(1);
-        if p.runq.is_empty() {
-            let share = synced.global.len() / self.at_once();
-            for _ in 0..share.min(crate::protocols::runq::CAPACITY / 2) {
-                let Some(g) = synced.global.pop() else { break };
-                if let Err(full) = p.runq.push_back(g.as_ptr()) {
-                    // Half of a ring fits an empty ring; should it not be empty, nothing is lost.
-                    p.runq.spill(full, |g| synced.global.push(GPtr::new(g).expect("a goroutine")));
-                    break;
-                }
+        // Half of the ring stays free: one that runs over moves half of itself back.
+        let room = (CAPACITY / 2).saturating_sub(p.runq.len());
+        for _ in 0..(synced.global.len() / self.at_once()).min(room) {
+            let Some(g) = synced.global.pop() else { break };
+            if let Err(full) = p.runq.push_back(g.as_ptr()) {
+                p.runq.spill(full, |g| synced.global.push(GPtr::new(g).expect("a goroutine")));
+                break;
             }
         }
         self.publish_global(synced);
