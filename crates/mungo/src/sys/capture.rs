@@ -179,7 +179,8 @@ mod tests {
     fn known_compilers() {
         assert!(is_known(b"rustc version 1.95.0 (59807616e 2026-04-14)\0Linker: LLD\0GCC: (Debian) 12\0"));
         assert!(is_known(b"\0rustc version 1.95.1\0"));
-        for other in ["1.94.0", "1.950.0", "2.95.0", "1.96.0-nightly (abc)", "dev"] {
+        assert!(is_known(b"rustc version 1.96.0 (Debian)\0"));
+        for other in ["1.94.0", "1.950.0", "2.95.0", "1.97.0-nightly (abc)", "dev"] {
             assert!(!is_known(format!("rustc version {other}\0").as_bytes()), "{other}");
             assert!(!is_known(format!("rustc version 1.95.0\0rustc version {other}\0").as_bytes()), "{other}");
         }
