@@ -313,6 +313,50 @@ fn a_second_slow_region_within_a_second_is_recorded_too() {
     drop(recorder);
 }
 
+/// A wish may come in the middle of a round of the writer: the snapshot is that of the next round.
+#[test]
+fn what_came_just_before_a_wish_is_in_the_snapshot() {
+    /// Makes rounds long.
+    struct Slow;
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let _alone = alone();
+    let everything = trace::start_writer(Slow).unwrap();
+    let often = TempFile::new("often");
+    let rounds = FlightRecorder::builder().to(&often.0).on_slow_region(Duration::ZERO).start().unwrap();
+    for round in 0..20 {
+        let file = TempFile::new(&format!("wish-{round}"));
+        let recorder = FlightRecorder::builder().to(&file.0).on_signal(libc::SIGUSR2).start().unwrap();
+        go(|| {
+            drop(trace::region("calls the writer"));
+            std::thread::sleep(Duration::from_millis(1)); // in the middle of its round, most likely
+            trace::log("just before");
+            // SAFETY: the recorder catches it.
+            unsafe { libc::raise(libc::SIGUSR2) };
+        })
+        .join()
+        .unwrap();
+        wait_until("there is a snapshot", || file.0.exists());
+        drop(recorder);
+        let trace = Trace::open(&file.0).unwrap();
+        let is_it = |text| trace.string(text) == "just before";
+        let has = trace.events.iter().any(|event| matches!(event.kind, Kind::Log { text, .. } if is_it(text)));
+        assert!(has, "round {round}: {:#?}", trace.events);
+    }
+    drop(rounds);
+    everything.stop().unwrap();
+}
+
 #[test]
 fn a_signal_that_cannot_be_caught_is_an_error_each_time() {
     let _alone = alone();

@@ -8,7 +8,7 @@
 use super::chunk;
 use super::drain::Round;
 use super::sink::{Kept, Recorder, SinkId, Snapshot, Stream, Summary};
-use super::triggers::{self, SLOTS, Triggers};
+use super::triggers::{self, SLOTS, Triggers, Wanted};
 use super::{census, clock, set_on};
 use crate::sys::say::say;
 use crate::sys::{clock as sys_clock, futex, thread};
@@ -219,7 +219,7 @@ pub(crate) fn before_exit(is_deadlock: bool) {
         return;
     }
     triggers::process_ends(is_deadlock);
-    LAST_WORDS.store(true, Relaxed);
+    LAST_WORDS.store(true, Release); // ORDERING: what came before it is in the round of `main` that sees it
     call();
     let (calls, deadline_ns) = (CALLS.load(Relaxed), sys_clock::now_ns() + LAST_WORDS_NS);
     loop {
@@ -243,10 +243,12 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             ALIVE.store(false, Relaxed);
             break;
         }
+        // First: what came before a wish, and before the end, is in this round.
+        let (wanted, is_last) = (triggers::take_wanted(), LAST_WORDS.load(Acquire)); // ORDERING: see `before_exit`
         control.do_round();
-        let snapshots = control.take_snapshots();
+        let snapshots = control.take_snapshots(wanted);
         control.make_room();
-        if LAST_WORDS.load(Relaxed) {
+        if is_last {
             control.finish_streams();
         }
         drop(control);
@@ -290,8 +292,8 @@ impl Control {
 
     /// Returns the snapshots that triggers asked for, with their paths. One that comes too soon after the last waits;
     /// the one of a deadlock never does, since the process ends.
-    fn take_snapshots(&mut self) -> Vec<(PathBuf, Snapshot)> {
-        let (wanted, now) = (triggers::take_wanted(), sys_clock::now_ns());
+    fn take_snapshots(&mut self, wanted: Wanted) -> Vec<(PathBuf, Snapshot)> {
+        let now = sys_clock::now_ns();
         let (mut snapshots, mut too_soon) = (Vec::new(), 0);
         for entry in &mut self.sinks {
             if let Sink::Recorder { recorder, slot, triggers, last_ns } = &mut entry.sink
