@@ -222,12 +222,13 @@ fn on_thread(g: &GRef, m: Option<&M>, capture: &mut Capture) -> State {
         return State::Runnable;
     };
     if capture.preempted(m, g) {
-        State::Preempted
-    } else if crate::sched::sysmon::watch::thread_sleeps(m) {
-        capture.blocked(m, g);
-        State::Syscall
-    } else {
-        capture.running(m, g);
-        State::Running
+        return State::Preempted;
     }
+    let sleeps = crate::sched::sysmon::watch::thread_sleeps(m);
+    match sleeps {
+        true => capture.blocked(m, g),
+        false => capture.running(m, g),
+    }
+    // An announced call has perhaps not begun to wait, or has just ended.
+    if sleeps || g.announced.load(Relaxed) { State::Syscall } else { State::Running }
 }
