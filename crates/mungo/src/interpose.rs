@@ -5,12 +5,6 @@ pub use crate::sched::interpose::{
     is_on, link, may_be_goroutine, note_fork, note_unusual_signals, now_ns, place, set_thread_names,
     thread_block, wake_goroutines,
 };
-#[cfg(all(
-    target_os = "linux",
-    target_arch = "aarch64",
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
 pub use crate::sched::interpose::{Waits, link_waits};
 pub use crate::sys::next::Next;

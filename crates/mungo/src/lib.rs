@@ -22,13 +22,7 @@ mod info;
 #[doc(hidden)]
 pub mod interpose;
 mod labels;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(mungo_own_tls)]
 mod loading;
 mod lock;
 mod metrics;
@@ -36,7 +30,7 @@ pub mod net;
 mod policies;
 pub mod policy;
 pub mod process;
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 pub mod profile;
 mod protocols;
 mod reason;
@@ -52,13 +46,7 @@ mod testing;
 pub mod time;
 pub mod trace;
 mod tracer;
-#[cfg(all(
-    target_os = "linux",
-    target_arch = "aarch64",
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
 mod waiting;
 
 pub use crate::block_on::block_on;

@@ -15,7 +15,7 @@ include!("tls_support/allocator_tests.rs");
 /// are interrupted, and are spawned without end.
 #[test]
 #[ignore = "takes ten minutes; run it with --ignored --nocapture, alone"]
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 fn a_long_cpu_profile() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
     let number = |name: &str, default: u32| std::env::var(name).map_or(default, |value| value.parse().unwrap());
@@ -60,7 +60,7 @@ fn a_long_cpu_profile() {
 }
 
 /// Returns the CPU time of the process, in seconds.
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 fn cpu_seconds() -> f64 {
     // SAFETY: all zero is a value of the struct, which the kernel fills.
     let used = unsafe {

@@ -40,8 +40,7 @@ fn each_path_answers() {
     });
     let (status, trace) = answer;
     assert!(status == 200 && trace.len() > 16, "{status}, {} bytes", trace.len());
-    if cfg!(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))
-    {
+    if cfg!(all(feature = "profile", mungo_native)) {
         let targets = ["goroutine", "block", "mutex", "sleep", "network", "runnable", "profile?seconds=0.05"];
         for target in targets.map(|name| format!("/debug/pprof/{name}")) {
             let (status, profile) = get(address, &target);
@@ -55,7 +54,7 @@ fn each_path_answers() {
 }
 
 #[inline(never)]
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 fn waits_in_vain() {
     let (_tx, rx) = mungo::chan::bounded::<u8>(0);
     std::hint::black_box(rx.recv_timeout(std::time::Duration::from_millis(20)).unwrap_err());
@@ -63,7 +62,7 @@ fn waits_in_vain() {
 
 /// A collector asks for what was added in the next seconds.
 #[test]
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 fn profiles_of_the_next_seconds() {
     use std::time::Duration;
     let address = mungo::debug::http::listen("127.0.0.1:0").unwrap();

@@ -1,12 +1,6 @@
 //! When goroutines have ended and nobody needs their stacks, the memory goes back: stacks, thread blocks, and what
 //! malloc caches for a thread.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#![cfg(mungo_own_tls)]
 
 mod common;
 mod tls_support;

@@ -1,11 +1,6 @@
 //! Dumps show where injected calls have suspended goroutines: in Rust, in C, and in code without a frame pointer. Each
 //! case is a process of its own.
-#![cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux",
-    feature = "backtrace",
-    not(miri)
-))]
+#![cfg(all(mungo_native, feature = "backtrace", not(miri)))]
 
 #[macro_use]
 mod common;

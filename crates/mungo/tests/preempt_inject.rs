@@ -1,5 +1,5 @@
 //! Goroutines interrupted by injected calls: nothing of theirs changes, wherever they go on. Nor by thread-switching.
-#![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri)))]
+#![cfg(all(mungo_native, not(miri)))]
 
 #[macro_use]
 mod common;

@@ -1,6 +1,6 @@
 //! Goroutines that an injected call must not suspend are interrupted by thread-switching, or left alone: each reason
 //! has a counter.
-#![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri)))]
+#![cfg(all(mungo_native, not(miri)))]
 
 #[macro_use]
 mod common;

@@ -1,5 +1,5 @@
 //! Profiles: what they count, and that others can read them.
-#![cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#![cfg(all(feature = "profile", mungo_native))]
 #![cfg(not(miri))]
 
 #[macro_use]

@@ -1,10 +1,5 @@
 //! Robust pthread mutexes of goroutines: they are locked, moved along, and passed on when their owner ends.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(miri)
-))]
+#![cfg(mungo_own_tls)]
 
 mod tls_support;
 

@@ -1,10 +1,5 @@
 //! Libraries with static thread-locals (initial-exec) that are loaded before, between and after goroutines.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(miri)
-))]
+#![cfg(mungo_own_tls)]
 
 #[macro_use]
 mod common;

@@ -2,12 +2,7 @@
 //!
 //! Most of what can go wrong here does so in optimised code alone, where the compiler keeps addresses of thread-locals
 //! in registers: run these with `--release` too.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(miri)
-))]
+#![cfg(mungo_own_tls)]
 
 mod tls_support;
 

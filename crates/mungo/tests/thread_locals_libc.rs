@@ -1,10 +1,5 @@
 //! The C library takes a goroutine for a thread: its own thread-locals, processes, locales, libraries loaded later.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(miri)
-))]
+#![cfg(mungo_own_tls)]
 
 mod tls_support;
 

@@ -1,12 +1,6 @@
 //! Whose thread-locals goroutines see is decided when the first runtime starts; nothing that fails for the moment is
 //! remembered. Where own thread-locals are impossible: see `ci/elsewhere.sh`.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#![cfg(mungo_own_tls)]
 
 mod common;
 mod tls_support;

@@ -30,10 +30,7 @@
 //! The answers tell much about a program, and a trace costs some time: keep the address from strangers. A
 //! goroutine that waits for requests is one that the network may wake: "all goroutines are asleep" is not found then.
 
-#[cfg_attr(
-    not(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")),
-    path = "no_profiles.rs"
-)]
+#[cfg_attr(not(all(feature = "profile", mungo_native)), path = "no_profiles.rs")]
 mod profiles;
 mod serve;
 

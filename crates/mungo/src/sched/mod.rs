@@ -5,13 +5,9 @@ pub(crate) mod engine;
 pub(crate) mod interpose;
 pub(crate) mod netpoll;
 pub(crate) mod pick;
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 pub(crate) mod profile;
-#[cfg(not(all(
-    feature = "profile",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-)))]
+#[cfg(not(all(feature = "profile", mungo_native)))]
 #[path = "profile_absent.rs"]
 pub(crate) mod profile;
 pub(crate) mod report;

@@ -6,7 +6,7 @@
 
 pub(crate) mod coro;
 pub(crate) mod guard;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(mungo_native)]
 pub(crate) mod inject;
 pub(crate) mod overflow;
 pub(crate) mod slab;

@@ -71,7 +71,7 @@ unsafe fn futex(word: &AtomicU32, op: i32, n: u32, timeout: *const libc::timespe
 }
 
 /// Makes the call through the C library, and leaves the caller's `errno` as it was.
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+#[cfg(not(all(mungo_native, not(miri))))]
 unsafe fn futex(word: &AtomicU32, op: i32, n: u32, timeout: *const libc::timespec, bits: u32) -> i64 {
     // SAFETY: by the caller; `errno` is this thread's.
     unsafe {

@@ -12,7 +12,7 @@ pub(crate) fn program_counter(context: *mut c_void) -> usize {
     return context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
     #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
     return context.uc_mcontext.pc as usize;
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+    #[cfg(not(mungo_native))]
     {
         _ = context;
         0
@@ -77,7 +77,7 @@ pub(crate) fn repeat_call(context: *mut c_void) {
     }
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(mungo_native))]
 pub(crate) fn repeat_call(_context: *mut c_void) {}
 
 /// Makes a system call that the handler can repeat: see [`repeat_call`].
@@ -139,7 +139,7 @@ pub(crate) fn in_system_call(context: *mut c_void) -> bool {
     }
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(mungo_native))]
 pub(crate) fn in_system_call(_context: *mut c_void) -> bool {
     false
 }

@@ -21,10 +21,7 @@ pub(crate) fn each<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(mut f: F)
 }
 
 /// Returns a number that changes whenever an object is loaded or unloaded.
-#[cfg_attr(
-    not(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")),
-    allow(dead_code)
-)]
+#[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
 pub(crate) fn generation() -> u64 {
     let mut generation = 0;
     each(|info, _| generation = info.dlpi_adds + info.dlpi_subs);

@@ -154,20 +154,14 @@ pub(crate) fn is_marked(info: *const libc::siginfo_t) -> bool {
 }
 
 /// Returns the value that a timer's signals carry so that [`overruns`] knows them.
-#[cfg_attr(
-    not(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")),
-    allow(dead_code)
-)]
+#[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
 pub(crate) fn mark() -> libc::sigval {
     libc::sigval { sival_ptr: (&raw const MARK).cast_mut().cast() }
 }
 
 /// Returns, in a handler, how many more times the timer had gone off when it sent the signal. `None`: it is not from a
 /// timer with our [`mark`].
-#[cfg_attr(
-    not(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")),
-    allow(dead_code)
-)]
+#[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
 pub(crate) fn overruns(info: *const libc::siginfo_t) -> Option<u32> {
     // SAFETY: the kernel passes a valid info. A timer's has the number of overruns where a queued one's has the user.
     unsafe {

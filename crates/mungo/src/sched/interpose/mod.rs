@@ -14,13 +14,7 @@
 mod descriptor;
 pub(crate) mod futex;
 mod threads;
-#[cfg(all(
-    target_os = "linux",
-    target_arch = "aarch64",
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
 mod waits;
 
 pub use crate::sys::signal::note_unusual as note_unusual_signals;
@@ -28,21 +22,9 @@ pub(crate) use descriptor::note_net;
 pub use descriptor::{Refusal, Side, Slot, Wait};
 pub use futex::{FutexWait, InKernel, futex_wait, futex_wake, wake_goroutines};
 pub use threads::{may_be_goroutine, set_thread_names, thread_block};
-#[cfg(all(
-    target_os = "linux",
-    target_arch = "aarch64",
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
 pub(crate) use waits::waits;
-#[cfg(all(
-    target_os = "linux",
-    target_arch = "aarch64",
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
 pub use waits::{Waits, link_waits};
 
 use crate::sched::run::current::{self, Running};

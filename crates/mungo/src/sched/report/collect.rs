@@ -137,30 +137,16 @@ pub(crate) struct Seen {
     /// The number of its trace.
     pub(crate) trace: usize,
     /// If it waits for a P and that is timed: since when, in ns, and the number of such waits that it stands for.
-    #[cfg_attr(
-        not(all(
-            feature = "profile",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
     pub(crate) queued: Option<(u64, u64)>,
     /// Its G.
-    #[cfg_attr(
-        not(all(
-            feature = "profile",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
     pub(crate) g: GPtr,
 }
 
 /// Passes what the goroutines of all runtimes do that `is_wanted` accepts to `f`, one after the other, on a plain
 /// thread. Returns the traces.
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 pub(crate) fn each(
     is_wanted: impl Fn(&GRef) -> bool,
     mut f: impl FnMut(Seen),

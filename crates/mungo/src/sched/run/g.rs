@@ -168,7 +168,7 @@ pub(crate) struct G {
 }
 
 // What a yield touches is one line; with corosensei's switch it may be more.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(mungo_corosensei)))]
+#[cfg(all(mungo_native, not(mungo_corosensei)))]
 const _: () = assert!(std::mem::offset_of!(G, stamp) + size_of::<u64>() <= 64);
 
 /// The runtime of a G. Written by a spawner that owns the idle G. Atomic, because searches of all Gs ask it before they
@@ -353,14 +353,7 @@ impl G {
     /// Returns where the switch left its registers, on its stack.
     ///
     /// The caller holds it while it is suspended.
-    #[cfg_attr(
-        not(all(
-            feature = "backtrace",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "backtrace", mungo_native)), allow(dead_code))]
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
         // SAFETY: started, since it was suspended.
         unsafe { self.coro() }.suspended_sp()

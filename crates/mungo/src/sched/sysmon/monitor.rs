@@ -150,14 +150,7 @@ impl Monitor {
 
     /// Returns the same, also while no goroutine runs and it is not kept.
     #[inline]
-    #[cfg_attr(
-        not(all(
-            feature = "profile",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
     pub(crate) fn recent_ns(&self) -> u64 {
         match self.asleep.load(Relaxed) {
             0 => self.coarse_ns(),

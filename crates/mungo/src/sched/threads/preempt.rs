@@ -206,19 +206,19 @@ fn give_way(m: &M, g: &G, context: *mut c_void) -> Outcome {
 }
 
 /// Returns whether the signal interrupted another handler, one of the program's.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(mungo_native)]
 fn is_in_handler(g: &G, context: *mut c_void) -> bool {
     let stack = g.slot().map_or(0..0, |slot| slot.guard().end..slot.base());
     // SAFETY: in the handler, with its context; the slot is the goroutine's, which runs here.
     unsafe { crate::stack::inject::was_in_handler(context, stack) }
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(mungo_native))]
 fn is_in_handler(_g: &G, _context: *mut c_void) -> bool {
     false
 }
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(mungo_native)]
 fn try_to_inject(m: &M, g: &G, context: *mut c_void) -> Outcome {
     use crate::stack::inject::{Refused, inject};
     if m.shared().config.async_preempt != AsyncPreempt::Inject {
@@ -242,36 +242,36 @@ fn try_to_inject(m: &M, g: &G, context: *mut c_void) -> Outcome {
     }
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(mungo_native))]
 fn try_to_inject(m: &M, g: &G, context: *mut c_void) -> Outcome {
     _ = (m.signal_mask.load(Relaxed), signal_mask(context), g, AsyncPreempt::Inject);
     Outcome::ByThread
 }
 
 /// Prepares injected calls. Returns the handler to install.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(mungo_native)]
 fn prepare_injection() -> usize {
     crate::stack::inject::prepare(injected);
     crate::stack::inject::entry(handle as *const () as usize)
 }
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(mungo_native)]
 fn is_in_stub(at: usize) -> bool {
     crate::stack::inject::stub_code().contains(&at)
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(mungo_native))]
 fn is_in_stub(_at: usize) -> bool {
     false
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(mungo_native))]
 fn prepare_injection() -> usize {
     handle as *const () as usize
 }
 
 /// Suspends the interrupted goroutine, on its own stack. It has been in the runtime since the handler.
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(mungo_native)]
 extern "C" fn injected(frame: &crate::stack::inject::Frame) {
     // SAFETY: this goroutine's errno, which the interrupted code may be about to read. The address stays the same
     // wherever it goes on.

@@ -17,13 +17,10 @@
 //! release build, rustc 1.96: 204 instructions a yield with ours, 236 with corosensei's, the scheduler's included (the
 //! smallest of four counts each, 440,000 yields less 40,000).
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(mungo_corosensei)))]
+#[cfg(all(mungo_native, not(mungo_corosensei)))]
 #[path = "own.rs"]
 mod imp;
-#[cfg(any(
-    not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")),
-    mungo_corosensei
-))]
+#[cfg(any(not(mungo_native), mungo_corosensei))]
 #[path = "portable.rs"]
 mod imp;
 

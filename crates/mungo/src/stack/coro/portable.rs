@@ -76,14 +76,7 @@ impl Coro {
     ///
     /// corosensei does not say where it is, but holds it, and nothing else that it holds points to that part of the
     /// stack.
-    #[cfg_attr(
-        not(all(
-            feature = "backtrace",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "backtrace", mungo_native)), allow(dead_code))]
     pub(crate) fn suspended_sp(&self) -> Option<usize> {
         let words = self.coroutine.get().cast::<usize>();
         // SAFETY: it is made of words, all of them initialised: the bounds of the stack, two pointers into it, a
@@ -96,24 +89,10 @@ impl Coro {
 }
 
 /// The index of the saved RBP, in words: see `suspended_sp`.
-#[cfg_attr(
-    not(all(
-        feature = "backtrace",
-        any(target_arch = "x86_64", target_arch = "aarch64"),
-        target_os = "linux"
-    )),
-    allow(dead_code)
-)]
+#[cfg_attr(not(all(feature = "backtrace", mungo_native)), allow(dead_code))]
 pub(crate) const SAVED_BP: usize = 2;
 /// The number of words from the stack pointer on that are not the suspended function's.
-#[cfg_attr(
-    not(all(
-        feature = "backtrace",
-        any(target_arch = "x86_64", target_arch = "aarch64"),
-        target_os = "linux"
-    )),
-    allow(dead_code)
-)]
+#[cfg_attr(not(all(feature = "backtrace", mungo_native)), allow(dead_code))]
 pub(crate) const SAVED: usize = 3;
 
 /// A slot lent to a coroutine; the G keeps the slot itself. Its bounds are copied, so that a switch does not touch the

@@ -50,23 +50,11 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(mungo_own_tls)]
 #[path = "glibc.rs"]
 mod imp;
 
-#[cfg(not(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-)))]
+#[cfg(not(mungo_own_tls))]
 #[path = "shared.rs"]
 mod imp;
 
@@ -74,13 +62,7 @@ pub(crate) use imp::{
     Layout, loader, make_room, own_malloc_cache, prefetch, set_loader, set_names, set_thread_name,
     set_thread_pointer, share_malloc_cache, static_size, thread_pointer,
 };
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_env = "gnu",
-    not(target_feature = "crt-static"),
-    not(miri)
-))]
+#[cfg(mungo_own_tls)]
 pub(crate) use imp::{adopt, is_known};
 
 /// Says why goroutines cannot have their own thread-locals.

@@ -14,47 +14,31 @@
 //! A blocked thread gets no signal, since some calls would fail with EINTR. A goroutine in a run queue may be resumed
 //! at any time, so its stack is not looked at.
 
-#[cfg(all(feature = "backtrace", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "backtrace", mungo_native))]
 mod capture;
-#[cfg(all(feature = "backtrace", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "backtrace", mungo_native))]
 mod names;
-#[cfg(all(feature = "backtrace", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "backtrace", mungo_native))]
 mod tables;
-#[cfg(all(feature = "backtrace", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "backtrace", mungo_native))]
 mod unwind;
 
-#[cfg(all(
-    feature = "backtrace",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-))]
+#[cfg(all(feature = "backtrace", mungo_native))]
 pub(crate) use self::{
     capture::{Capture, on_signal},
     unwind::Tracer,
 };
 /// What profiles need.
-#[cfg(all(
-    feature = "profile",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-))]
+#[cfg(all(feature = "profile", mungo_native))]
 pub(crate) use self::{
     capture::{copy, interrupted, suspended},
     names::{forget_symbols, name, of_program},
     unwind::{Trace, Unwinder},
 };
 
-#[cfg(not(all(
-    feature = "backtrace",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-)))]
+#[cfg(not(all(feature = "backtrace", mungo_native)))]
 mod absent;
-#[cfg(not(all(
-    feature = "backtrace",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-)))]
+#[cfg(not(all(feature = "backtrace", mungo_native)))]
 pub(crate) use absent::{Capture, Tracer, on_signal};
 
 use std::sync::atomic::{
@@ -86,14 +70,7 @@ impl Interrupted {
 
     /// Returns the registers, and a number for this interruption. If the number is still the same after an Acquire
     /// fence, the registers belong together.
-    #[cfg_attr(
-        not(all(
-            feature = "backtrace",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "backtrace", mungo_native)), allow(dead_code))]
     fn read(&self) -> (u32, Registers) {
         // ORDERING: Acquire: the registers are read after it, and are those of this interruption or of a later one.
         let number = self.count.load(Acquire);
@@ -102,14 +79,7 @@ impl Interrupted {
     }
 
     /// Returns the number of the last interruption.
-    #[cfg_attr(
-        not(all(
-            feature = "backtrace",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "backtrace", mungo_native)), allow(dead_code))]
     fn number(&self) -> u32 {
         self.count.load(Relaxed)
     }
@@ -209,7 +179,7 @@ impl Registers {
         Registers { ip, sp, bp, lr }
     }
 
-    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+    #[cfg(not(mungo_native))]
     pub(crate) fn of(_context: *mut std::ffi::c_void) -> Registers {
         Registers::default()
     }

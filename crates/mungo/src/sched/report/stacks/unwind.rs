@@ -68,14 +68,7 @@ impl Unwinder {
     }
 
     /// Returns the trace of a number.
-    #[cfg_attr(
-        not(all(
-            feature = "profile",
-            any(target_arch = "x86_64", target_arch = "aarch64"),
-            target_os = "linux"
-        )),
-        allow(dead_code)
-    )]
+    #[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
     pub(crate) fn get(&self, number: usize) -> &Arc<Trace> {
         &self.traces[number]
     }

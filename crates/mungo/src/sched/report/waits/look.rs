@@ -5,11 +5,7 @@ use crate::reason::{Awaited, Several, WaitReason};
 use crate::sched::engine::inherit::{Holder, Owner};
 use crate::sched::report::collect::living;
 use crate::sched::report::memory;
-#[cfg(all(
-    feature = "profile",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-))]
+#[cfg(all(feature = "profile", mungo_native))]
 use crate::sched::run::g::GPtr;
 use crate::sched::run::g::{G, GRef};
 use crate::sched::shared::Shared;
@@ -154,7 +150,7 @@ impl Found {
 
 /// Returns the goroutine that has the lock which `g` waits for, why it waits, and since when, in ns. `None`: it waits
 /// for no lock, or its holder is not known.
-#[cfg(all(feature = "profile", any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(feature = "profile", mungo_native))]
 pub(crate) fn holder_of_lock(g: &GRef) -> Option<(GPtr, WaitReason, u64)> {
     if !matches!(g.wait_reason(), WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite) {
         return None; // a quick look first: most are none

@@ -22,11 +22,7 @@ mod look;
 mod print;
 mod stuck;
 
-#[cfg(all(
-    feature = "profile",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_os = "linux"
-))]
+#[cfg(all(feature = "profile", mungo_native))]
 pub(crate) use look::holder_of_lock;
 
 use crate::reason::WaitReason;
