@@ -1,7 +1,7 @@
 //! Names the two conditions that the sources ask for again and again:
 //!
-//! * `mungo_native`: Linux on x86-64 or aarch64, for which there are an own switch of stacks, frames of signals that are
-//!   understood, and unwinding of stacks;
+//! * `mungo_native`: Linux on x86-64 or aarch64, for which there are an own switch of stacks, frames of signals that
+//!   are understood, and unwinding of stacks;
 //! * `mungo_own_tls`: besides, a dynamic glibc, and a processor that is not emulated by Miri: a goroutine has
 //!   thread-locals of its own.
 

@@ -75,7 +75,8 @@ pub enum State {
     Runnable,
     /// It was interrupted in the middle of its code, and waits for a P.
     Preempted,
-    /// It blocks its thread in the kernel, or has announced that it will ([`blocking`](crate::blocking)), and needs no P.
+    /// It blocks its thread in the kernel, or has announced that it will ([`blocking`](crate::blocking)), and needs no
+    /// P.
     Syscall,
     /// It waits for this.
     Waiting(WaitReason),
