@@ -96,6 +96,7 @@ fn main() {
         "timers" => timers(&a),
         "timer_lateness" => timer_lateness(&a),
         "cpu_starve" => cpu_starve(&a),
+        "from_outside" => from_outside(&a),
         "blocking" => blocking(&a),
         "bimodal" => bimodal::run(&a),
         "computing" => computing(&a),
@@ -245,6 +246,26 @@ fn cpu_starve(a: &Args) {
     a.emit_lateness("", ticks, "ms", 1e6, P50_99_MAX);
     let delays = std::mem::take(&mut *delays.lock().unwrap());
     a.emit_lateness("spawn_", delays, "ms", 1e6, P50_99_MAX);
+}
+
+/// A plain thread sends to a goroutine each 2 to 5 ms, while others compute: how late the goroutine runs.
+fn from_outside(a: &Args) {
+    let deadline = Instant::now() + Duration::from_millis(a.num("ms", 3000) as u64);
+    let (hogs, ms) = (a.num("tasks", 8), Duration::from_millis(1));
+    let hogs: Vec<_> = (0..hogs).map(|_| mungo::go(move || spin_until(deadline))).collect();
+    let (sender, receiver) = chan::unbounded();
+    let sends = std::thread::spawn(move || {
+        for nth in 0.. {
+            std::thread::sleep(2 * ms + Duration::from_micros(mix(nth) % 3000));
+            if Instant::now() >= deadline || sender.send(Instant::now()).is_err() {
+                break;
+            }
+        }
+    });
+    let delays = mungo::go(move || receiver.iter().map(|sent| late(sent, Duration::ZERO)).collect());
+    sends.join().unwrap();
+    a.emit_lateness("", delays.join().unwrap(), "ms", 1e6, P50_99_MAX);
+    hogs.into_iter().for_each(|h| _ = h.join().unwrap());
 }
 
 /// Goroutines that compute for a fixed number of additions each, all at once.

@@ -105,7 +105,10 @@ pub(crate) fn enqueue(shared: &Shared, g: GPtr, why: Why, from: From<'_>) {
             hooks::note_cause(shared, &g, why.cause());
             match why {
                 Why::Preempted => shared.push_computing(g, false),
-                _ => shared.push_global_one(g),
+                _ => {
+                    shared.push_global_one(g);
+                    shared.monitor.notice_fresh();
+                }
             }
         }
     }

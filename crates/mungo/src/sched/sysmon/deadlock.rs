@@ -7,7 +7,7 @@
 //! deadlock". The kernel knows how many threads there are. But a program with such threads deadlocks too, so after
 //! [`Config::deadlock_warning_ns`] of the same standstill the same list is written as a warning.
 //!
-//! [`Config::deadlock_warning_ns`]: crate::builder::Config::deadlock_warning_ns
+//! [`Config::deadlock_warning_ns`]: crate::sched::config::Config::deadlock_warning_ns
 
 use crate::debug_env;
 use crate::sched::profile;

@@ -111,6 +111,8 @@ pub(crate) struct Monitor {
     pause_ns: AtomicU64,
     /// Whether an announced call is about to block.
     blocking: AtomicBool,
+    /// Whether it wants to hear of the next fresh goroutine, because at its last look all Ps computed and none waited.
+    listens: AtomicBool,
     /// Monotonic time in ns at its last look, or at the last timed switch of a P, some thousand times a second.
     coarse_ns: Line<AtomicU64>,
     /// The nice value of the thread that built the runtime.
@@ -126,6 +128,7 @@ impl Monitor {
             asleep: AtomicU32::new(0),
             pause_ns: AtomicU64::new(0),
             blocking: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
             coarse_ns: Line(AtomicU64::new(clock::now_ns())),
             nice: Nice::of_this_thread(),
             has_run: AtomicBool::new(false),
@@ -186,6 +189,18 @@ impl Monitor {
         if self.pause_ns.load(Relaxed) > 2 * SHORTEST_NS {
             self.blocking.store(true, Relaxed); // published with the call
             self.notice_waiting();
+        }
+    }
+
+    /// Tells it that a fresh goroutine waits for whichever P is free first: it interrupts one that computes, if all do.
+    ///
+    /// TUNED: `contestant from_outside`: half of them ran 0.53 ms after the send and 99 of 100 within 1.03 ms, when the
+    /// monitor's next regular look came; with this 0.03 and 0.056 ms (medians of three runs each, in turns).
+    #[inline]
+    pub(crate) fn notice_fresh(&self) {
+        // Nothing is published by it: the monitor finds the goroutine in the global queue, by the call.
+        if self.listens.load(Relaxed) && self.listens.swap(false, Relaxed) {
+            self.call();
         }
     }
 
@@ -353,6 +368,8 @@ fn main(shared: &Arc<Shared>) {
             state.next_chores_ns = now + SECOND_NS;
             shared.helper.ask(helper::CHORES);
         }
+        let listens = !shared.has_fresh() && state.watch.all_compute(shared);
+        shared.monitor.listens.store(listens, Relaxed); // who comes in between is seen a millisecond later
         shared.serve_held(&mut state.stall, now);
         let deadline = state.next_look(shared, now, news);
         shared.monitor.pause_ns.store(deadline.saturating_sub(now), Relaxed);
