@@ -6,6 +6,13 @@ use mungo_trace::Event;
 use mungo_trace::format::{BLOCK_HEADER, Block, EVENTS, RECORD, Record, body, kind, stop};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// Number of rounds after which a second generation of ends without a birth begins. The birth may come in a later round
+/// than the end, because rounds do not read all threads at the same moment.
+const GENERATION: u32 = 32;
+/// Number of goroutines that are known, beyond twice those of before, from which it is asked which of them live, should
+/// ends have been lost.
+const ROOM: usize = 10_000;
+
 struct Birth {
     place: u16,
     name: Option<Box<str>>,
@@ -17,22 +24,53 @@ struct Birth {
 pub(super) struct Births {
     alive: HashMap<(u16, u64), Birth>,
     policies: BTreeMap<u16, Box<str>>,
+    /// Goroutines whose end was read and whose beginning was not, of this generation and the one before.
+    ended: [HashSet<(u16, u64)>; 2],
+    /// Rounds of this generation.
+    rounds: u32,
+    /// Whether events were lost, ends perhaps among them.
+    is_lossy: bool,
+    /// Number of goroutines that were known when it was last asked which of them live.
+    pruned: usize,
 }
 
 impl Births {
-    /// Takes what is about to be dropped: whole blocks of a round.
+    /// Takes what is about to be dropped: whole blocks of a round. Blocks are not in the order of time: a goroutine may
+    /// end in one that comes before the one in which it begins, or in an earlier round.
     pub(super) fn read(&mut self, mut blocks: &[u8]) {
+        let mut ended = Vec::new();
         while let Some((header, rest)) = blocks.split_first_chunk::<BLOCK_HEADER>() {
             let block = Block::from_bytes(header);
-            let Some((payload, rest)) = rest.split_at_checked(block.len as usize) else { return };
+            let Some((payload, rest)) = rest.split_at_checked(block.len as usize) else { break };
             if block.kind == EVENTS {
-                self.read_events(block, payload.as_chunks::<RECORD>().0);
+                self.read_events(block, payload.as_chunks::<RECORD>().0, &mut ended);
             }
             blocks = rest;
         }
+        for g in ended {
+            if self.alive.remove(&g).is_none() {
+                self.ended[0].insert(g);
+            }
+        }
+        self.rounds += 1;
+        if self.rounds == GENERATION {
+            self.rounds = 0;
+            self.ended[1] = std::mem::take(&mut self.ended[0]);
+        }
     }
 
-    fn read_events(&mut self, block: Block, mut records: &[[u8; RECORD]]) {
+    /// Forgets goroutines that do not live, by `census`, should ends have been lost and too many be known.
+    pub(super) fn prune(&mut self, census: impl FnOnce() -> Vec<Known>) {
+        if !self.is_lossy || self.alive.len() < 2 * self.pruned + ROOM {
+            return;
+        }
+        let existed = census().into_iter().filter(|known| known.kind == kind::EXISTED);
+        let live: HashSet<_> = existed.map(|known| (known.runtime, low(known.body))).collect();
+        self.alive.retain(|g, _| live.contains(g));
+        (self.is_lossy, self.pruned) = (false, self.alive.len());
+    }
+
+    fn read_events(&mut self, block: Block, mut records: &[[u8; RECORD]], ended: &mut Vec<(u16, u64)>) {
         let mut running = block.running;
         while let Some((first, rest)) = records.split_first() {
             let both = u128::from_le_bytes(*first);
@@ -46,13 +84,16 @@ impl Births {
                 kind::SWITCH_NEXT | kind::SWITCH_RING => running = record.switched_to(running),
                 kind::STOP => {
                     if record.argument() == stop::ENDED {
-                        self.alive.remove(&(runtime, running));
+                        ended.push((runtime, running));
                     }
                     running = 0;
                 }
                 kind::CREATED | kind::EXISTED => {
-                    self.alive.insert((runtime, g), Birth { place: record.high(), name: None });
+                    if !self.ended.iter_mut().any(|ended| ended.remove(&(runtime, g))) {
+                        self.alive.insert((runtime, g), Birth { place: record.high(), name: None });
+                    }
                 }
+                kind::DROPPED => self.is_lossy = true,
                 kind::NAMED => {
                     if let Some(birth) = self.alive.get_mut(&(runtime, g)) {
                         birth.name = Some(text_of(text));
@@ -85,9 +126,14 @@ impl Births {
 
 /// Adds to what exists now what existed before, but for what both say.
 pub(super) fn add(known: &mut Vec<Known>, before: Vec<Known>) {
-    let key = |known: &Known| (known.runtime, known.kind, Record { head: 0, body: known.body }.low());
+    let key = |known: &Known| (known.runtime, known.kind, low(known.body));
     let here: HashSet<_> = known.iter().map(key).collect();
     known.extend(before.into_iter().filter(|known| !here.contains(&key(known))));
+}
+
+/// Returns the goroutine that the body of a record names.
+fn low(body: u64) -> u64 {
+    Record { head: 0, body }.low()
 }
 
 fn text_of(units: &[[u8; RECORD]]) -> Box<str> {
@@ -140,5 +186,35 @@ mod tests {
         let mut now = vec![Known { runtime: 1, kind: kind::EXISTED, body: body(9, 6), text: "".into() }];
         add(&mut now, births.known());
         assert_eq!(now.len(), 3);
+    }
+
+    #[test]
+    fn an_end_may_be_read_before_the_beginning() {
+        let record = |kind, argument, body| Record::new(1, kind, argument, 3, body);
+        let end = |g| block(3, 0, g, &[record(kind::STOP, stop::ENDED, 0)]);
+        let begin = |g| block(0, Event::OUTSIDE, 0, &[record(kind::CREATED, 0, body(g, 4))]);
+        let mut births = Births::default();
+        births.read(&[end(8), begin(8)].concat());
+        assert!(births.known().is_empty(), "in one round");
+        births.read(&end(9));
+        births.read(&begin(9));
+        assert!(births.known().is_empty(), "in two rounds");
+        (0..2 * GENERATION).for_each(|_| births.read(&end(10)));
+        (0..2 * GENERATION).for_each(|_| births.read(&[]));
+        assert!(births.ended.iter().all(HashSet::is_empty), "an end without a beginning is forgotten");
+    }
+
+    #[test]
+    fn where_events_were_lost_the_dead_are_forgotten() {
+        let record = |kind, argument, body| Record::new(1, kind, argument, 3, body);
+        let created = |g: usize| record(kind::CREATED, 0, body(g as u64, 4));
+        let census = || vec![Known { runtime: 1, kind: kind::EXISTED, body: body(7, 4), text: "".into() }];
+        let mut births = Births::default();
+        births.read(&block(1, 0, 0, &(0..ROOM).map(created).collect::<Vec<_>>()));
+        births.prune(census);
+        assert_eq!(births.known().len(), ROOM, "none was lost");
+        births.read(&block(1, 0, 0, &[record(kind::DROPPED, 0, 5)]));
+        births.prune(census);
+        assert_eq!(births.known().len(), 1);
     }
 }

@@ -56,7 +56,7 @@ static FREE_LIST: AtomicU64 = AtomicU64::new(0);
 static SERIALS: AtomicU64 = AtomicU64::new(0);
 
 /// The thread of an M.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Thread {
     pub(super) runtime: u32,
     pub(super) m: u32,

@@ -42,7 +42,9 @@ pub(crate) fn is_own(action: &libc::sigaction) -> bool {
     action.sa_sigaction == handle as *const () as usize
 }
 
-/// Lets the writer do what is left, and takes the default action. Safe in a signal handler.
+/// Lets the writer do what is left, and takes the default action. Can be called in a signal handler: should the
+/// interrupted thread hold a lock that the writer needs (malloc's, that of another snapshot), the process ends after
+/// five seconds without the rest of the trace.
 pub(crate) fn die_of(signal: c_int) {
     writer::before_exit(false);
     signal::die_of(signal);

@@ -191,6 +191,7 @@ impl Recorder {
             self.births.read(&old.blocks);
             self.begin = old.sync.ticks;
         }
+        self.births.prune(census::take);
     }
 
     /// Returns what is kept now.

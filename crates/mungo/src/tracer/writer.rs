@@ -213,7 +213,8 @@ fn care_for_exit() {
 }
 
 /// Lets the writer do what is left before the process ends, for a bounded time: it ends all traces, and recorders hear
-/// of the end, and of a deadlock, if that is the reason. Safe in a signal handler.
+/// of the end, and of a deadlock, if that is the reason. Takes no lock and no memory itself, so that a signal handler
+/// may call it.
 pub(crate) fn before_exit(is_deadlock: bool) {
     if !ALIVE.load(Relaxed) || FORKED.load(Relaxed) {
         return;
