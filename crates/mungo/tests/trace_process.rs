@@ -17,7 +17,8 @@ children!(
     deadlocks_soon,
     forks,
     waits_to_be_killed,
-    hears_a_signal
+    hears_a_signal,
+    does_not_listen_any_more
 );
 
 /// Runs a child with this variable.
@@ -209,6 +210,20 @@ fn hears_a_signal() {
     .unwrap();
 }
 
+fn does_not_listen_any_more() {
+    mungo::go(|| {
+        trace::log("killed again");
+        drop(mungo::signal::notify(&[mungo::signal::Signal::TERMINATE]));
+        // SAFETY: sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+        loop {
+            mungo::sleep(std::time::Duration::from_millis(1));
+        }
+    })
+    .join()
+    .unwrap();
+}
+
 #[test]
 fn the_end_of_a_trace_is_kept_in_memory_and_written_when_the_process_ends() {
     let file = TempFile::new("last");
@@ -225,6 +240,8 @@ fn the_end_of_a_trace_is_kept_in_memory_and_written_when_the_process_ends() {
     assert_eq!(read(), "killed");
     run_with_last("hears_a_signal", &file.0).assert_success();
     assert_eq!(read(), "heard");
+    run_with_last("does_not_listen_any_more", &file.0).assert_signal(libc::SIGTERM);
+    assert_eq!(read(), "killed again");
     if !child::is_emulated("the emulator has a thread of its own") {
         run_with_last("deadlocks", &file.0).assert_code(2).assert_says("all goroutines are asleep");
         assert_eq!(read(), "for ever");

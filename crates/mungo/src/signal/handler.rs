@@ -83,8 +83,9 @@ pub(super) fn stop_listening(signal: Signal) {
 /// Lets a signal that came, and that has no listener any more, have its former effect. A handler of others was
 /// called at once, so this is the default effect or none.
 pub(super) fn let_pass(signal: Signal) {
-    let was_skipped =
-        |action: &libc::sigaction| action.sa_sigaction == libc::SIG_DFL || sigquit::is_own(action);
+    let was_skipped = |action: &libc::sigaction| {
+        action.sa_sigaction == libc::SIG_DFL || sigquit::is_own(action) || tracer::is_own_handler(action)
+    };
     if previous(signal.as_raw()).is_none_or(was_skipped) {
         super::raise(signal);
     }
