@@ -358,6 +358,13 @@ fn mask(how: i32) -> bool {
     }
 }
 
+unsafe extern "C" {
+    fn sighold(signal: libc::c_int) -> libc::c_int;
+    fn sigrelse(signal: libc::c_int) -> libc::c_int;
+    fn sigblock(bits: libc::c_int) -> libc::c_int;
+    fn sigsetmask(bits: libc::c_int) -> libc::c_int;
+}
+
 /// Goroutines that leave a signal blocked, for a while or for good: others do not have it, and park as usual.
 fn masked() {
     let own = runtime(1);
@@ -367,7 +374,8 @@ fn masked() {
         }
         let before = counts().find(|c| c.function == "clock_nanosleep").unwrap().fell_back;
         let keeper = mungo::go(|| {
-            assert!(!mask(libc::SIG_BLOCK));
+            // SAFETY: no memory involved.
+            assert_eq!(unsafe { (sighold(libc::SIGUSR1), sighold(0), sighold(65)) }, (0, -1, -1));
             for _ in 0..20 {
                 mungo::sleep(Duration::from_millis(1));
                 std::thread::sleep(Duration::from_micros(100));
@@ -376,7 +384,14 @@ fn masked() {
             assert!(mask(libc::SIG_UNBLOCK));
             std::thread::sleep(Duration::from_millis(1));
             assert!(!mask(libc::SIG_BLOCK), "it is gone");
-            assert!(mask(libc::SIG_UNBLOCK));
+            let bit = 1 << (libc::SIGUSR1 - 1);
+            // SAFETY: no memory involved.
+            unsafe {
+                assert_eq!(sigrelse(libc::SIGUSR1), 0);
+                assert_eq!(sigblock(bit) & bit, 0);
+                assert_eq!(sigsetmask(0) & bit, bit);
+            }
+            assert!(!mask(libc::SIG_UNBLOCK));
         });
         mungo::scope(|s| {
             for _ in 0..200 {

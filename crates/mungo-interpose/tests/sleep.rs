@@ -43,7 +43,9 @@ fn the_functions_of_c_sleep_and_complain_as_in_c() {
             assert_eq!(libc::usleep(1000), 0);
             assert_eq!(libc::sleep(0), 0);
             assert_eq!(libc::sched_yield(), 0);
-            assert!(start.elapsed() >= Duration::from_millis(2));
+            assert_eq!(libc::poll(std::ptr::null_mut(), 0, 2), 0);
+            assert_eq!(libc::ppoll(std::ptr::null_mut(), 0, &us(2000), std::ptr::null()), 0);
+            assert!(start.elapsed() >= Duration::from_millis(6));
             // A moment that has passed.
             let past = us(1);
             let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);

@@ -70,6 +70,20 @@ unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: 
     }
 }
 
+/// The same by the C library's other name for it.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: by the caller.
+    unsafe { sigaction(signal, new, old) }
+}
+
 /// Defines the older functions for that, whose handlers run on any stack, by their names and one that the C library is
 /// sure to have.
 macro_rules! older {

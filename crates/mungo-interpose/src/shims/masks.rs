@@ -1,10 +1,10 @@
-//! Signal masks: `pthread_sigmask` and `sigprocmask`.
+//! Signal masks: `pthread_sigmask`, `sigprocmask`, and the older functions.
 //!
 //! A mask belongs to a thread, and the runtime's threads serve all goroutines. One that gives its thread another mask
 //! is locked to that thread until the mask is as before, so that it keeps the mask, and others do not get it. If it
 //! ends before, the thread ends with it.
 
-use crate::shims::raw::{c, sys};
+use crate::shims::raw::{EINVAL, c, sys};
 use mungo::interpose::{Place, note_unusual_signals, place};
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -39,6 +39,53 @@ unsafe extern "C" fn pthread_sigmask(
 unsafe extern "C" fn sigprocmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int {
     // SAFETY: by the caller.
     c(unsafe { change(how, set, old) }) as c_int
+}
+
+/// Blocks a signal.
+#[unsafe(no_mangle)]
+extern "C" fn sighold(signal: c_int) -> c_int {
+    change_one(libc::SIG_BLOCK, signal)
+}
+
+/// Lets a signal through.
+#[unsafe(no_mangle)]
+extern "C" fn sigrelse(signal: c_int) -> c_int {
+    change_one(libc::SIG_UNBLOCK, signal)
+}
+
+fn change_one(how: c_int, signal: c_int) -> c_int {
+    if !(1..=64).contains(&signal) {
+        return c(EINVAL) as c_int;
+    }
+    change_bits(how, 1 << (signal - 1)).map_or_else(|error| c(error) as c_int, |_| 0)
+}
+
+/// Blocks the signals whose bits are set, of 1 to 32. Returns those that were blocked.
+#[unsafe(no_mangle)]
+extern "C" fn sigblock(bits: c_int) -> c_int {
+    change_bits(libc::SIG_BLOCK, u64::from(bits as u32))
+        .map_or_else(|error| c(error) as c_int, |old| old as c_int)
+}
+
+/// Blocks the signals whose bits are set, and no others. Returns those of 1 to 32 that were blocked.
+#[unsafe(no_mangle)]
+extern "C" fn sigsetmask(bits: c_int) -> c_int {
+    change_bits(libc::SIG_SETMASK, u64::from(bits as u32))
+        .map_or_else(|error| c(error) as c_int, |old| old as c_int)
+}
+
+/// Makes a change by a mask of bits. Returns the old one, or the error as a number below zero.
+fn change_bits(how: c_int, bits: u64) -> Result<u64, i64> {
+    // SAFETY: a set of signals is bits, of which the kernel knows the first 64.
+    let (mut set, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: both outlive the calls and are larger than eight bytes.
+    unsafe {
+        (&raw mut set).cast::<u64>().write(bits);
+        match change(how, &set, &mut old) {
+            0 => Ok((&raw const old).cast::<u64>().read()),
+            error => Err(error),
+        }
+    }
 }
 
 /// Makes the change, and locks the goroutine to its thread, or unlocks it.

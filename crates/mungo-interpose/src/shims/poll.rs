@@ -102,8 +102,11 @@ unsafe fn poll_until(
         result => result,
     };
     until_any(counter, until_ns, attempt, |attempt| {
-        // SAFETY: the kernel has read and written them.
-        let asked = unsafe { std::slice::from_raw_parts(fds, n as usize) };
+        let asked = match n {
+            0 => &[][..], // wherever it points
+            // SAFETY: the kernel has read and written them.
+            _ => unsafe { std::slice::from_raw_parts(fds, n as usize) },
+        };
         wait_for_all(counter, caller, asked, until_ns, attempt, kernel)
     })
 }

@@ -223,6 +223,7 @@ impl<T> Word for *mut T {
 
 /// Errors of the kernel as it returns them.
 pub(crate) const EAGAIN: i64 = -(libc::EAGAIN as i64);
+pub(crate) const EINVAL: i64 = -(libc::EINVAL as i64);
 pub(crate) const EBADF: i64 = -(libc::EBADF as i64);
 pub(crate) const ENOSYS: i64 = -(libc::ENOSYS as i64);
 pub(crate) const EPERM: i64 = -(libc::EPERM as i64);
