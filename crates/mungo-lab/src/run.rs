@@ -80,7 +80,10 @@ fn example_command(name: &str) -> Result<Command> {
     }
     let root: &Path = folder.parent().unwrap_or(&folder);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--quiet", "--release", "-p", "mungo", "--example", name, "--"]).current_dir(root);
+    let shims = root.join("crates/mungo-interpose/examples").join(name).with_extension("rs");
+    let package = if shims.exists() { "mungo-interpose" } else { "mungo" };
+    command.args(["run", "--quiet", "--release", "-p", package, "--all-features", "--example", name, "--"]);
+    command.current_dir(root);
     Ok(command)
 }
 

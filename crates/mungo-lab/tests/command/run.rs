@@ -29,7 +29,10 @@ fn an_example_is_run_by_cargo() {
         command.current_dir(root).env("CARGO", "echo");
         command
     };
-    assert!(succeeds(&mut run("example:hello")).contains("--example hello"));
+    // Some examples want features.
+    let hello = succeeds(&mut run("example:hello"));
+    assert!(hello.contains("-p mungo --all-features --example hello"), "{hello}");
+    assert!(succeeds(&mut run("example:blocking_crates")).contains("-p mungo-interpose "));
     assert!(fails(&mut run("example:helo"), 2).contains("'hello'"));
     assert!(fails(run("example:hello").current_dir("/"), 2).contains("checkout"));
 }
