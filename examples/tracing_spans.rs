@@ -1,4 +1,5 @@
-//! Spans of the crate `tracing` in a trace of the scheduler: what a request waited for, goroutine by goroutine.
+//! Spans of the crate `tracing` in a trace of the scheduler: what a request waited for, goroutine by goroutine. It
+//! needs `--features tracing`.
 
 use mungo_trace::{Kind, Trace};
 use tracing_subscriber::layer::SubscriberExt;

@@ -1,5 +1,5 @@
 //! A web server in plain blocking code, whose light requests stay fast beside heavy ones: `webserver 127.0.0.1:8080`
-//! serves until SIGINT or SIGTERM, without an argument it tries itself.
+//! serves until SIGINT or SIGTERM, without an argument it tries itself. It needs `--features debug-http`.
 
 use httparse::{Request, Status};
 use mungo::Runtime;

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `procs` | how many Ps, that is, how many goroutines run at the same time | `.procs(value)` |
 //! | `stack_size` | bytes of address space for a goroutine's stack | `.stack_size(value)` |
-//! | `max_threads` | the most OS threads that the runtime may start | `.max_threads(value)` |
+//! | `max_threads` | the most threads on which goroutines begin; begun ones get more | `.max_threads(value)` |
 //! | `time_slice` | how long a goroutine runs before it is preempted | `.time_slice(value)` |
 //! | `scheduler` | the scheduling policy | `.scheduler(value)` |
 //! | `deadlock_warning` | after how long a standstill is warned of; a test fails | `.deadlock_warning(value)` |
@@ -18,10 +18,10 @@
 //!
 //! | option | value |
 //! |---|---|
-//! | `timeout` | a `Duration`, after which the test fails; 60 s unless said, `Duration::ZERO` for no limit |
-//! | `detached_panics` | `"fail"` (unless said) or `"ignore"`: what a panic of a goroutine without a handle does |
+//! | `timeout` | a `Duration`, after which the test fails; 60 s by default, `Duration::ZERO` for no limit |
+//! | `detached_panics` | `"fail"` (the default) or `"ignore"`: what a panic of a goroutine without a handle does |
 //! | `policy` | the name of a scheduling policy, with options: `"chaos"`, `"priority:age=5ms"` |
-//! | `seeds` | how often to run the test, each time with another seed for the policy, which is `"chaos"` unless said |
+//! | `seeds` | how often to run the test, each time with another seed for the policy, by default `"chaos"` |
 //!
 //! # How it is built
 //!

@@ -141,7 +141,7 @@ impl RuntimeBuilder {
     }
 
     /// Lets the runtime start where goroutines cannot have thread-locals of their own (musl, a static executable,
-    /// another processor than x86-64, a kernel without `fsgsbase`, valgrind). There, without this call,
+    /// another processor than x86-64 and aarch64, a kernel without `fsgsbase`, valgrind). There, without this call,
     /// [`build`](Self::build) is an error. Where own thread-locals are possible it changes nothing.
     /// [`Info`](crate::Info) tells which they are.
     ///

@@ -25,8 +25,17 @@ use crate::sys::spelling::closest;
 use std::sync::OnceLock;
 
 /// Every key, in the order of the documentation.
-const KEYS: [&str; 8] =
-    ["asyncpreempt", "schedtrace", "scheddetail", "deadlock", "sigquit", "listen", "interpose", "owntls"];
+const KEYS: [&str; 9] = [
+    "asyncpreempt",
+    "schedtrace",
+    "scheddetail",
+    "deadlock",
+    "deadlockdot",
+    "sigquit",
+    "listen",
+    "interpose",
+    "owntls",
+];
 
 /// The settings that `MUNGO_DEBUG` holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,7 +251,7 @@ mod tests {
             assert_eq!(parse(&format!("{key}=1")).1, [complaint]);
         }
         assert!(parse("colour=1").1[0].ends_with(
-            "there are asyncpreempt, schedtrace, scheddetail, deadlock, \
+            "there are asyncpreempt, schedtrace, scheddetail, deadlock, deadlockdot, \
             sigquit, listen, interpose, owntls"
         ));
     }

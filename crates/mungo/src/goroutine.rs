@@ -187,7 +187,7 @@ pub fn park_timeout(timeout: Duration) {
     take_token(g);
 }
 
-/// Lets other goroutines run; the caller goes to the back of its P's queue.
+/// Lets other goroutines run; the caller goes to the back of its processor's queue.
 ///
 /// On a plain thread this is [`std::thread::yield_now`].
 #[inline]

@@ -39,6 +39,19 @@
 //! | `numa`          | machines with several memory nodes              | nothing on others: it is the default     |
 //! | `chaos`         | shaking out races in tests                      | everything else                          |
 //!
+//! Their options, after a colon: `priority:age=5ms,every=61`.
+//!
+//! | policy | option | default | what it is |
+//! |---|---|---|---|
+//! | five of them | `every` | 31 to 127 | after so many turns of a P the queue that all share comes first |
+//! | `default` | `measured` | 0 | 1: by way of this interface, so that it is counted and timed as the others are |
+//! | `priority` | `age` | `10ms` | a task that has waited for this long rises by a level |
+//! | `deadline` | `bound` | 95 | budgets are promised up to this many percent of each P |
+//! | `deadline` | `background` | `1s` | a task without a deadline counts as due after this time |
+//! | `fair` | `slice` | `3ms` | the longest turn of a task while others wait |
+//! | `chaos` | `seed` | by the clock | the seed of its choices |
+//! | `chaos` | `delay` | `20us` | the longest pause that it makes at a random moment; 0: none |
+//!
 //! # Rules for policies
 //!
 //! * A policy runs inside the runtime: it must not block, sleep, spawn, or use channels and locks of this crate.

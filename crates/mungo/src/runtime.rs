@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-/// A scheduler with its own Ps and threads. Several may live side by side.
+/// A scheduler with its own processors (Ps) and threads. Several may live side by side.
 ///
 /// Most programs need none: [`go`](crate::go) makes a default one at first use.
 ///

@@ -38,7 +38,7 @@ use crate::sched::timers::sleep_entered;
 use crate::sys::clock;
 use std::time::{Duration, Instant};
 
-/// Puts the calling goroutine to sleep for at least `d`; its P runs others meanwhile.
+/// Puts the calling goroutine to sleep for at least `d`; its processor runs others meanwhile.
 ///
 /// On a plain thread this is [`std::thread::sleep`].
 ///
