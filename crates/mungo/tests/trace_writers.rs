@@ -481,6 +481,20 @@ fn a_snapshot_knows_goroutines_from_before_its_events() {
     assert!(worker.join().unwrap().is_err());
 }
 
+/// A plain thread spawns them: their ends are often read before their beginnings.
+#[test]
+fn a_recorder_forgets_those_that_ended() {
+    let _alone = alone();
+    let recorder = FlightRecorder::builder().max_bytes(4 << 10).start().unwrap();
+    for _ in 0..10_000 {
+        go(|| ()).join().unwrap();
+    }
+    let file = TempFile::new("ended");
+    recorder.snapshot(&file.0).unwrap();
+    let told = existed(&Trace::open(&file.0).unwrap()).len();
+    assert!(told < 1000, "{told} of 10,000 goroutines, all of which have ended, were there before the snapshot");
+}
+
 /// Goroutines come and go while traces start: each that is told of is a whole one.
 #[test]
 fn a_trace_that_starts_among_short_lives_names_the_right_ones() {

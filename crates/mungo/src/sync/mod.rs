@@ -1,9 +1,9 @@
 //! Locks and the like, for goroutines and plain threads, and between them.
 //!
 //! A goroutine that has to wait parks and leaves its processor to others; a plain thread blocks. Which of them the
-//! other side is does not matter. Shapes and names are those that Rust's users know: [`Mutex`] and [`RwLock`] come through
-//! [`lock_api`] (as parking_lot's: no poisoning), [`Condvar`], [`Once`], [`OnceLock`], [`LazyLock`] and [`Barrier`]
-//! are std's, [`WaitGroup`], [`Group`] and [`Pool`] are Go's, [`Semaphore`] hands out guards.
+//! other side is does not matter. Shapes and names are those that Rust's users know: [`Mutex`] and [`RwLock`] come
+//! through [`lock_api`] (as parking_lot's: no poisoning), [`Condvar`], [`Once`], [`OnceLock`], [`LazyLock`] and
+//! [`Barrier`] are std's, [`WaitGroup`], [`Group`] and [`Pool`] are Go's, [`Semaphore`] hands out guards.
 //!
 //! ```
 //! use mungo::sync::{Mutex, WaitGroup};
