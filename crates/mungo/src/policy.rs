@@ -43,7 +43,7 @@
 //!
 //! | policy | option | default | what it is |
 //! |---|---|---|---|
-//! | five of them | `every` | 31 to 127 | each time that this many turns of a P are over, the queue that all share comes first |
+//! | five of them | `every` | 31 to 127 | turns of a P, after which the queue that all share comes first |
 //! | `default` | `measured` | 0 | 1: by way of this interface, so that it is counted and timed as the others are |
 //! | `priority` | `age` | `10ms` | a task that has waited for this long rises by a level |
 //! | `deadline` | `bound` | 95 | budgets are promised up to this many percent of each P |
