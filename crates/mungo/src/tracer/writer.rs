@@ -52,7 +52,7 @@ struct Entry {
 
 enum Sink {
     Stream(Stream),
-    Recorder { recorder: Recorder, slot: usize, triggers: Triggers, last_ns: u64 },
+    Recorder { recorder: Box<Recorder>, slot: usize, triggers: Triggers, last_ns: u64 },
 }
 
 static CONTROL: Mutex<Control> =
@@ -118,7 +118,7 @@ pub(crate) fn start_recorder(kept: Kept, triggers: Triggers) -> io::Result<SinkI
             return Err(io::Error::other(format!("there are {SLOTS} flight recorders already")));
         };
         triggers.arm(slot)?;
-        Ok(Sink::Recorder { recorder: Recorder::new(kept), slot, triggers, last_ns: 0 })
+        Ok(Sink::Recorder { recorder: Box::new(Recorder::new(kept)), slot, triggers, last_ns: 0 })
     })
 }
 
