@@ -88,11 +88,7 @@ impl Births {
                     }
                     running = 0;
                 }
-                kind::CREATED | kind::EXISTED => {
-                    if !self.ended.iter_mut().any(|ended| ended.remove(&(runtime, g))) {
-                        self.alive.insert((runtime, g), Birth { place: record.high(), name: None });
-                    }
-                }
+                kind::CREATED | kind::EXISTED => self.begins((runtime, g), record.high()),
                 kind::DROPPED => self.is_lossy = true,
                 kind::NAMED => {
                     if let Some(birth) = self.alive.get_mut(&(runtime, g)) {
@@ -104,6 +100,13 @@ impl Births {
                 }
                 _ => {}
             }
+        }
+    }
+
+    fn begins(&mut self, g: (u16, u64), place: u16) {
+        let has_ended = self.ended.iter_mut().any(|ended| ended.remove(&g));
+        if !has_ended {
+            self.alive.insert(g, Birth { place, name: None });
         }
     }
 
