@@ -84,8 +84,7 @@ pub(crate) fn repeat_call(_context: *mut c_void) {}
 ///
 /// # Safety
 /// As the system call with this number.
-#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
-#[cfg_attr(not(target_env = "gnu"), allow(dead_code))]
+#[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn repeatable_call(
     _: usize,
