@@ -24,8 +24,9 @@ fn interrupted(runtime: &Runtime) -> u64 {
     injected(runtime) + runtime.metrics().interruptions.by_thread
 }
 
-/// Two goroutines for each kind of round, until they were interrupted `wanted` times together.
-fn check_all(wanted: u64, patience: Duration) {
+/// Two goroutines for each kind of round, until they were interrupted `wanted` times together, however long that takes
+/// on a busy machine: it goes on while interruptions come.
+fn check_all(wanted: u64) {
     let runtime = hasty_runtime(2);
     let stop = Arc::new(AtomicBool::new(false));
     let failed = Arc::new(AtomicUsize::new(0));
@@ -50,10 +51,14 @@ fn check_all(wanted: u64, patience: Duration) {
             (name, runtime.spawn(task))
         })
         .collect();
-    let start = Instant::now();
-    while interrupted(&runtime) < wanted && failed.load(Relaxed) == 0 {
-        assert!(start.elapsed() < patience, "{} interruptions only", interrupted(&runtime));
+    let (mut seen, mut since) = (0, Instant::now());
+    while seen < wanted && failed.load(Relaxed) == 0 {
         std::thread::sleep(Duration::from_millis(1));
+        let now = interrupted(&runtime);
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < common::PATIENCE, "no interruption comes after the first {now}");
     }
     stop.store(true, Relaxed);
     for (name, goroutine) in goroutines {
@@ -64,24 +69,24 @@ fn check_all(wanted: u64, patience: Duration) {
 
 #[test]
 fn nothing_changes_in_20_000_injected_calls() {
-    check_all(20_000, common::PATIENCE);
+    check_all(20_000);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn nothing_changes_in_a_million_injected_calls() {
-    check_all(1_000_000, 30 * common::PATIENCE);
+    check_all(1_000_000);
 }
 
 /// Ten times as many as CI has time for; `ci/stress.sh` runs it in each round.
 #[test]
 #[ignore = "takes a minute: ci/stress.sh"]
 fn stress_nothing_changes_in_200_000_injected_calls() {
-    check_all(200_000, 4 * common::PATIENCE);
+    check_all(200_000);
 }
 
 fn all_rounds_by_thread() {
-    check_all(5_000, common::PATIENCE);
+    check_all(5_000);
     println!("done");
 }
 
