@@ -211,12 +211,12 @@ fn a_wait_for_a_lock_names_its_holder() {
         move || {
             let lock = Arc::new(mungo::sync::Mutex::new(()));
             let held = lock.lock();
-            let waiter = mungo::go({
+            let waiter = go_named("waiter", {
                 let lock = lock.clone();
                 move || drop(lock.lock())
             });
             *ids_there.lock().unwrap() = (mungo::current().id().as_u64(), waiter.goroutine().id().as_u64());
-            mungo::yield_now();
+            wait_until_parked("waiter");
             drop(held);
             waiter.join().unwrap();
         },
@@ -262,8 +262,8 @@ fn a_stop_says_what_is_waited_for() {
             pong.join().unwrap();
             let (reader, mut writer) = mungo::net::UnixStream::pair().unwrap();
             *fd_there.lock().unwrap() = std::os::fd::AsRawFd::as_raw_fd(&reader);
-            let read = mungo::go(move || (&reader).read_exact(&mut [0; 1]).unwrap());
-            mungo::yield_now();
+            let read = go_named("reads", move || (&reader).read_exact(&mut [0; 1]).unwrap());
+            wait_until_parked("reads");
             writer.write_all(&[1]).unwrap();
             read.join().unwrap();
         },
