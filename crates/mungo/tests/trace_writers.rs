@@ -492,7 +492,10 @@ fn a_recorder_forgets_those_that_ended() {
     let file = TempFile::new("ended");
     recorder.snapshot(&file.0).unwrap();
     let told = existed(&Trace::open(&file.0).unwrap()).len();
-    assert!(told < 1000, "{told} of 10,000 goroutines, all of which have ended, were there before the snapshot");
+    assert!(
+        told < 1000,
+        "{told} of 10,000 goroutines, all of which have ended, were there before the snapshot"
+    );
 }
 
 /// Goroutines come and go while traces start: each that is told of is a whole one.
