@@ -2,8 +2,9 @@
 
 use crate::dictionary::{Dictionary, Place, PlaceId, StringId};
 use crate::event::{Cause, Event, How, Kind, Queue, Stop};
-use crate::format::{Block, NO_P, RECORD, Record, each_entry, kind, stop, u64_at};
+use crate::format::{Block, NO_P, RECORD, Record, each_entry, each_function, each_stack, kind, stop, u64_at};
 use crate::hash::NumberMap;
+use crate::stack::{Frame, Stack, StackId};
 
 /// An event with its time in ticks.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ struct Lane {
     block: Block,
     base: u64,
     running: u64,
+    /// The stack of the next event that takes one.
+    stack: Option<StackId>,
 }
 
 impl Decoder {
@@ -41,9 +44,34 @@ impl Decoder {
         });
     }
 
+    pub(crate) fn stacks(&mut self, payload: &[u8]) {
+        each_stack(payload, |number, end, addresses| {
+            self.dictionary.set_stack(StackId(number), Stack { addresses: addresses.into(), end });
+        });
+    }
+
+    pub(crate) fn functions(&mut self, payload: &[u8]) {
+        let mut at: Option<(u64, Vec<Frame>)> = None;
+        each_function(payload, |function| {
+            let [name, file] = [function.name, function.file].map(|text| self.dictionary.intern(text));
+            let frame = Frame { function: name, file, line: function.line, part: function.part };
+            match &mut at {
+                Some((address, frames)) if *address == function.address => frames.push(frame),
+                _ => {
+                    if let Some((address, frames)) = at.replace((function.address, vec![frame])) {
+                        self.dictionary.set_functions(address, frames);
+                    }
+                }
+            }
+        });
+        if let Some((address, frames)) = at {
+            self.dictionary.set_functions(address, frames);
+        }
+    }
+
     /// Appends the events of a block. What is not known is passed over.
     pub(crate) fn events(&mut self, block: Block, payload: &[u8], out: &mut Vec<Raw>) {
-        let mut lane = Lane { block, base: block.base, running: block.running };
+        let mut lane = Lane { block, base: block.base, running: block.running, stack: None };
         let mut rest = payload;
         while rest.len() >= RECORD {
             let record = Record { head: u64_at(rest, 0), body: u64_at(rest, 8) };
@@ -52,12 +80,13 @@ impl Decoder {
             let Some(text) = rest.get(..text_len) else { return };
             rest = &rest[text_len..];
             let ticks = lane.base.saturating_add(u64::from(record.ticks()));
+            let stack = if record.takes_stack() { lane.stack.take() } else { None };
             if record.is_switch() {
-                let both = self.switch(&mut lane, record);
-                out.extend(both.map(|kind| Raw { ticks, event: lane.event(record, kind) }));
+                let [stopped, started] = self.switch(&mut lane, record);
+                out.push(Raw { ticks, event: Event { stack, ..lane.event(record, stopped) } });
+                out.push(Raw { ticks, event: lane.event(record, started) });
             } else if let Some(kind) = self.decode(&mut lane, record, text) {
-                let event = lane.event(record, kind);
-                out.push(Raw { ticks, event });
+                out.push(Raw { ticks, event: Event { stack, ..lane.event(record, kind) } });
             }
         }
     }
@@ -71,6 +100,10 @@ impl Decoder {
             }
             kind::RUNNING => {
                 lane.running = g;
+                return None;
+            }
+            kind::STACK => {
+                lane.stack = Some(StackId(record.body as u32));
                 return None;
             }
             kind::CREATED => {
@@ -173,6 +206,6 @@ impl Lane {
             (false, _) => (self.block.runtime, record.p()),
         };
         let p = Some(u32::from(p)).filter(|p| *p != u32::from(NO_P));
-        Event { time_ns: 0, runtime, m: self.block.m, p, kind }
+        Event { time_ns: 0, runtime, m: self.block.m, p, kind, stack: None }
     }
 }

@@ -1,5 +1,6 @@
 //! Texts and places, which events name by numbers.
 
+use crate::stack::{Frame, Stack, StackId, Stacks};
 use std::collections::HashMap;
 
 /// The number of a text in a trace: see [`Dictionary::string`].
@@ -42,6 +43,7 @@ pub struct Dictionary {
     strings: Vec<Box<str>>,
     ids: HashMap<Box<str>, StringId>,
     places: HashMap<PlaceId, Place>,
+    stacks: Stacks,
 }
 
 impl Default for Dictionary {
@@ -53,7 +55,12 @@ impl Default for Dictionary {
 impl Dictionary {
     /// Returns a dictionary with the empty text, whose number is 0.
     pub fn new() -> Dictionary {
-        let mut empty = Dictionary { strings: Vec::new(), ids: HashMap::new(), places: HashMap::new() };
+        let mut empty = Dictionary {
+            strings: Vec::new(),
+            ids: HashMap::new(),
+            places: HashMap::new(),
+            stacks: Stacks::default(),
+        };
         empty.intern("");
         empty
     }
@@ -85,6 +92,32 @@ impl Dictionary {
         self.strings.push(text.into());
         self.ids.insert(text.into(), id);
         id
+    }
+
+    /// Returns the stack with that number, if it is known.
+    pub fn stack(&self, id: StackId) -> Option<&Stack> {
+        self.stacks.by_id.get(&id)
+    }
+
+    /// Returns the functions of a stack that are the program's, the innermost first: without those of the scheduler
+    /// that suspended the goroutine or began it. None if their names are not known, or not yet.
+    pub fn frames(&self, id: StackId) -> Vec<Frame> {
+        self.stacks.frames(id)
+    }
+
+    /// Returns all functions of a stack, the innermost first.
+    pub fn all_frames(&self, id: StackId) -> Vec<Frame> {
+        self.stacks.all_frames(id)
+    }
+
+    /// Gives a stack a number.
+    pub fn set_stack(&mut self, id: StackId, stack: Stack) {
+        self.stacks.by_id.insert(id, stack);
+    }
+
+    /// Says which functions are at a return address, the innermost first.
+    pub fn set_functions(&mut self, address: u64, functions: Vec<Frame>) {
+        self.stacks.functions.insert(address, functions);
     }
 
     /// Gives a place a number.

@@ -1,6 +1,7 @@
 //! Events, as the reader gives them.
 
 use crate::dictionary::{PlaceId, StringId};
+use crate::stack::StackId;
 
 /// One event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub struct Event {
     pub p: Option<u32>,
     /// What happened.
     pub kind: Kind,
+    /// The stack, if the trace has stacks: of the goroutine that was made by another one, of the maker; of one that
+    /// stopped, parked, preempted or blocked, its own.
+    pub stack: Option<StackId>,
 }
 
 impl Event {

@@ -5,12 +5,13 @@
 //! in nanoseconds.
 
 use crate::event::{Cause, How, Queue};
+use crate::stack::{Part, StackEnd};
 
 /// The first bytes of a file.
 pub const MAGIC: [u8; 8] = *b"MUNGOTRC";
 /// The version of the format that this crate writes, and the last one that it reads. Version 1 had no hand-overs and no
-/// objects, version 2 no holders of locks and no times without a CPU; else they are the same.
-pub const VERSION: u32 = 3;
+/// objects, version 2 no holders of locks and no times without a CPU, version 3 no stacks; else they are the same.
+pub const VERSION: u32 = 4;
 /// Bytes of the file's header.
 pub const FILE_HEADER: usize = 32;
 /// Bytes of a block's header.
@@ -28,6 +29,10 @@ pub const REASONS: u32 = 2;
 pub const PLACES: u32 = 3;
 /// A block with a time by two clocks.
 pub const SYNC: u32 = 4;
+/// A block with stacks: for each number its return addresses.
+pub const STACKS: u32 = 5;
+/// A block with the functions at return addresses.
+pub const FUNCTIONS: u32 = 6;
 
 /// `Sync::flags`: the trace ends here, as it was meant to.
 pub const LAST: u64 = 1;
@@ -63,6 +68,7 @@ pub mod kind {
     pub const EXISTED: u8 = 21;
     pub const HELD_BY: u8 = 22;
     pub const NO_CPU: u8 = 23;
+    pub const STACK: u8 = 24;
     pub const TASK_BEGIN: u8 = super::HAS_TEXT | 1;
     pub const REGION_BEGIN: u8 = super::HAS_TEXT | 2;
     pub const LOG: u8 = super::HAS_TEXT | 3;
@@ -138,10 +144,15 @@ impl Record {
         matches!(self.kind(), kind::SWITCH_NEXT | kind::SWITCH_RING)
     }
 
+    /// Returns whether a [`STACK`](kind::STACK) before it is its own.
+    pub const fn takes_stack(self) -> bool {
+        matches!(self.kind(), kind::CREATED | kind::STOP | kind::SWITCH_NEXT | kind::SWITCH_RING)
+    }
+
     /// Returns the number of events that it stands for.
     pub const fn events(self) -> u64 {
         match self.kind() {
-            kind::BASE | kind::RUNNING => 0,
+            kind::BASE | kind::RUNNING | kind::STACK => 0,
             kind::SWITCH_NEXT | kind::SWITCH_RING => 2,
             _ => 1,
         }
@@ -187,7 +198,7 @@ pub const fn body(low: u64, high: u16) -> u64 {
 /// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// [`EVENTS`], [`REASONS`], [`PLACES`] or [`SYNC`]. Others are to be passed over.
+    /// [`EVENTS`], [`REASONS`], [`PLACES`], [`SYNC`], [`STACKS`] or [`FUNCTIONS`]. Others are to be passed over.
     pub kind: u32,
     /// Bytes of the payload.
     pub len: u32,
@@ -314,24 +325,92 @@ pub fn put_places<'a>(out: &mut Vec<u8>, places: impl Iterator<Item = (u16, u32,
     );
 }
 
-/// Appends entries of three numbers and a text: the numbers, the text's length, the text, and zeros up to the next
-/// multiple of 16 bytes.
-fn put_entries<'a>(out: &mut Vec<u8>, kind: u32, entries: impl Iterator<Item = ([u32; 3], &'a str)>) {
+/// Appends one entry of a block of the kind [`STACKS`]: its number, how it ends, and its return addresses, the
+/// innermost first.
+pub fn put_stack(out: &mut Vec<u8>, number: u32, end: StackEnd, addresses: impl Iterator<Item = u64>) {
+    let begin = out.len();
+    out.extend([0; RECORD]);
+    addresses.for_each(|address| out.extend(address.to_le_bytes()));
+    let count = (out.len() - begin - RECORD) / 8;
+    for (at, number) in [number, u32::from(end.code()), 0, count as u32].into_iter().enumerate() {
+        out[begin + at * 4..][..4].copy_from_slice(&number.to_le_bytes());
+    }
+    out.resize(begin + (out.len() - begin).next_multiple_of(RECORD), 0);
+}
+
+/// Passes the stacks of a block to `f`. Stops where they make no sense.
+pub(crate) fn each_stack(mut payload: &[u8], mut f: impl FnMut(u32, StackEnd, Vec<u64>)) {
+    while payload.len() >= RECORD {
+        let [number, end, _, count] = [0, 4, 8, 12].map(|at| u32_at(payload, at));
+        let len = (count as usize).saturating_mul(8);
+        let Some(addresses) = payload.get(RECORD..RECORD.saturating_add(len)) else { return };
+        let addresses = addresses.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        f(number, StackEnd::from_code(end as u8).unwrap_or(StackEnd::Lost), addresses);
+        let next = RECORD + len.next_multiple_of(RECORD);
+        payload = payload.get(next..).unwrap_or_default();
+    }
+}
+
+/// A function at a return address, for a block of the kind [`FUNCTIONS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Function<'a> {
+    /// The return address, of 48 bits.
+    pub address: u64,
+    /// Whose it is.
+    pub part: Part,
+    /// Its name, without a zero.
+    pub name: &'a str,
+    /// The file of the call; empty: not known.
+    pub file: &'a str,
+    /// The line of the call; 0: not known.
+    pub line: u32,
+}
+
+/// Appends one entry of a block of the kind [`FUNCTIONS`]. Several at one address, one after the other, were inlined,
+/// the innermost first.
+pub fn put_function(out: &mut Vec<u8>, function: Function<'_>) {
+    let Function { address, part, name, file, line } = function;
+    let high = (address >> 32) as u32 & 0xFFFF | u32::from(part.code()) << 16;
+    let text = if file.is_empty() { name.to_owned() } else { format!("{name}\0{file}") };
+    put_entry(out, [address as u32, high, line], &text);
+}
+
+/// Passes the functions of a block to `f`.
+pub(crate) fn each_function(payload: &[u8], mut f: impl FnMut(Function<'_>)) {
+    each_entry(payload, |[low, high, line], text| {
+        let (name, file) = text.split_once('\0').unwrap_or((text, ""));
+        let address = u64::from(low) | u64::from(high & 0xFFFF) << 32;
+        let part = Part::from_code((high >> 16) as u8).unwrap_or(Part::Program);
+        f(Function { address, part, name, file, line });
+    });
+}
+
+/// Appends a block: its header, and the payload that `put` appends.
+pub fn put_block(out: &mut Vec<u8>, kind: u32, put: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.extend([0; BLOCK_HEADER]);
-    for (numbers, text) in entries {
-        for number in numbers.into_iter().chain([text.len() as u32]) {
-            out.extend(number.to_le_bytes());
-        }
-        out.extend(text.as_bytes());
-        out.resize(begin + (out.len() - begin).next_multiple_of(RECORD), 0);
-    }
+    put(out);
     let len = (out.len() - begin - BLOCK_HEADER) as u32;
     let header = Block { kind, len, runtime: 0, m: 0, running: 0, base: 0 };
     out[begin..][..BLOCK_HEADER].copy_from_slice(&header.to_bytes());
 }
 
-/// Passes the entries of a block of [`REASONS`] or [`PLACES`] to `f`. Stops where they make no sense.
+/// Appends entries of three numbers and a text: the numbers, the text's length, the text, and zeros up to the next
+/// multiple of 16 bytes.
+fn put_entries<'a>(out: &mut Vec<u8>, kind: u32, entries: impl Iterator<Item = ([u32; 3], &'a str)>) {
+    put_block(out, kind, |out| entries.for_each(|(numbers, text)| put_entry(out, numbers, text)));
+}
+
+fn put_entry(out: &mut Vec<u8>, numbers: [u32; 3], text: &str) {
+    let begin = out.len();
+    for number in numbers.into_iter().chain([text.len() as u32]) {
+        out.extend(number.to_le_bytes());
+    }
+    out.extend(text.as_bytes());
+    out.resize(begin + (out.len() - begin).next_multiple_of(RECORD), 0);
+}
+
+/// Passes the entries of a block of [`REASONS`], [`PLACES`] or [`FUNCTIONS`] to `f`. Stops where they make no sense.
 pub(crate) fn each_entry(mut payload: &[u8], mut f: impl FnMut([u32; 3], &str)) {
     while payload.len() >= RECORD {
         let numbers = [0, 4, 8].map(|at| u32_at(payload, at));
@@ -374,6 +453,8 @@ macro_rules! codes {
 codes!(Cause: Spawned, Woken, Timer, Network, Outside, Unblocked, Yielded, Preempted, Moved);
 codes!(Queue: Next, Ring, Global, Computing, Stolen, Policy, Timer, Network, Bound, None, Thread);
 codes!(How: Injected, ByThread, Asked, Taken);
+codes!(StackEnd: Whole, Cut, Lost, Foreign);
+codes!(Part: Program, Scheduler, Begin, Closure);
 
 #[cfg(test)]
 mod tests {

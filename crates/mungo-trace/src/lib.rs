@@ -18,11 +18,13 @@ mod hash;
 #[doc(hidden)]
 pub mod proto;
 mod reader;
+mod stack;
 
 pub use dictionary::{Dictionary, Place, PlaceId, StringId};
 pub use error::Error;
 pub use event::{Cause, Event, How, Kind, Queue, Stop};
 pub use reader::Reader;
+pub use stack::{Frame, Part, Stack, StackEnd, StackId};
 
 use std::fs::File;
 use std::io::{BufReader, Read};

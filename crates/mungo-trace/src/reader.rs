@@ -116,6 +116,8 @@ impl<R: Read> Reader<R> {
                 format::EVENTS => self.decoder.events(block, &self.payload, &mut self.pending),
                 format::REASONS => self.decoder.reasons(&self.payload),
                 format::PLACES => self.decoder.places(&self.payload),
+                format::STACKS => self.decoder.stacks(&self.payload),
+                format::FUNCTIONS => self.decoder.functions(&self.payload),
                 format::SYNC => {
                     if let Some(sync) = Sync::from_payload(&self.payload) {
                         self.sync(sync);

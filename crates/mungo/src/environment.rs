@@ -14,7 +14,7 @@ use std::time::Duration;
 const PREFIX: &str = "MUNGO_";
 
 /// Every variable that this crate reads, and that of `mungo-interpose`.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 16] = [
     "MUNGO_PROCS",
     "MUNGO_STACK_SIZE",
     "MUNGO_MAX_THREADS",
@@ -27,6 +27,7 @@ const KNOWN: [&str; 15] = [
     "MUNGO_BLOCK_RATE",
     "MUNGO_TRACE",
     "MUNGO_TRACE_LAST",
+    "MUNGO_TRACE_STACKS",
     "MUNGO_DEBUG",
     "MUNGO_TEST_SEED",
     "MUNGO_THREADS",

@@ -5,7 +5,7 @@ mod common;
 use mungo::chan::unbounded;
 use mungo::policy::Chaos;
 use mungo::{Metrics, Runtime, trace};
-use mungo_trace::{Event, Kind, Queue, Stop, Trace};
+use mungo_trace::{Event, How, Kind, Queue, StackEnd, StackId, Stop, Trace};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,8 +50,20 @@ fn settled(runtime: &Runtime) -> Metrics {
 
 /// Traces one runtime from its begin until all its goroutines have ended.
 fn traced(runtime: impl FnOnce() -> Runtime, work: impl FnOnce() + Send) -> (Trace, Metrics) {
+    traced_with(false, runtime, work)
+}
+
+/// Whether traces can have stacks here.
+const HAS_STACKS: bool = cfg!(all(feature = "backtrace", target_arch = "x86_64", target_os = "linux"));
+
+/// Traces, with stacks or without.
+fn traced_with(
+    stacks: bool,
+    runtime: impl FnOnce() -> Runtime,
+    work: impl FnOnce() + Send,
+) -> (Trace, Metrics) {
     let memory = Memory::default();
-    let tracing = trace::start_writer(memory.clone()).unwrap();
+    let tracing = trace::Tracing::builder().stacks(stacks).start_writer(memory.clone()).unwrap();
     let runtime = runtime();
     runtime.run(work);
     let metrics = settled(&runtime);
@@ -189,11 +201,51 @@ fn the_sums_of_a_trace_are_those_of_the_metrics() {
     }
 }
 
+/// Each event that shall have a stack has one, which is known.
+#[test]
+fn stacks_change_nothing_of_the_sums() {
+    let _alone = alone();
+    if !HAS_STACKS {
+        let refused = trace::Tracing::builder().stacks(true).start_writer(io::sink()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        return;
+    }
+    for (seed, procs) in [(1, 1), (2, 2), (3, 4)] {
+        let (trace, metrics) = traced_with(true, || runtime_of(procs), || mixture(seed, 120));
+        assert_equal(&trace, &metrics);
+        assert_lives(&trace);
+        assert_stacks(&trace);
+    }
+}
+
+fn assert_stacks(trace: &Trace) {
+    for event in &trace.events {
+        let has_stack = match event.kind {
+            Kind::Stop { why: Stop::Preempted { how: How::Taken, .. }, .. } => false,
+            Kind::Stop { why: Stop::Parked { .. } | Stop::Preempted { .. } | Stop::Blocked, .. } => true,
+            Kind::Created { parent, .. } => parent.is_some(),
+            _ => false,
+        };
+        assert_eq!(event.stack.is_some(), has_stack, "{event:?}");
+        let Some(stack) = event.stack else { continue };
+        let known = trace.dictionary.stack(stack).expect("it says what it is");
+        assert_eq!(known.end, StackEnd::Whole, "{event:?}: {:?}", names(trace, stack));
+        // One that loses its P while it ends is in the scheduler alone.
+        let has_function = event.kind.goroutine().is_some() && !trace.dictionary.frames(stack).is_empty();
+        let ends = matches!(event.kind, Kind::Stop { why: Stop::Blocked | Stop::Preempted { .. }, .. });
+        assert!(has_function || ends, "{event:?}: {:?}", names(trace, stack));
+    }
+}
+
+fn names(trace: &Trace, stack: StackId) -> Vec<&str> {
+    trace.dictionary.all_frames(stack).iter().map(|frame| trace.string(frame.function)).collect()
+}
+
 #[test]
 fn chaos_does_not_confuse_a_trace() {
     let _alone = alone();
     let runtime = || Runtime::builder().procs(3).scheduler(Chaos::new(7)).build().unwrap();
-    let (trace, metrics) = traced(runtime, || mixture(4, 100));
+    let (trace, metrics) = traced_with(HAS_STACKS, runtime, || mixture(4, 100));
     assert_equal(&trace, &metrics);
     assert_lives(&trace);
     let changed = count(&trace, |kind| matches!(kind, Kind::PolicyChanged { .. }));

@@ -51,7 +51,7 @@ fn mungo_case(case: Case, procs: usize) -> Measure {
     Ok(runtime.run(|| match case {
         Case::Spawn => goroutines::spawn_join(200_000, 1000),
         Case::Yield => goroutines::yields(8, 1_000_000),
-        Case::PingPong => goroutines::pingpong(100_000),
+        Case::PingPong => goroutines::pingpong(100_000, 0),
         Case::Channel => goroutines::chan_buf(1_000_000, 1, 1, 128),
         Case::Select => goroutines::select(200_000, 0),
         Case::Mutex => goroutines::mutex(8, 50_000),

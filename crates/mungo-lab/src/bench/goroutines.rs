@@ -36,18 +36,31 @@ pub fn yields(tasks: usize, n: usize) -> f64 {
     ns_per(start, each * tasks)
 }
 
-/// Two goroutines, two unbuffered channels: ns for one round trip.
-pub fn pingpong(n: usize) -> f64 {
+/// Calls `f`, with a number of `calls` in between.
+#[inline(never)]
+fn deeper(calls: usize, f: &mut dyn FnMut()) {
+    match calls {
+        0 => f(),
+        _ => deeper(calls - 1, f),
+    }
+    std::hint::black_box(()); // the call above stays one
+}
+
+/// Two goroutines, two unbuffered channels: ns for one round trip. Both are `depth` calls deeper than they need be, for
+/// traces with stacks.
+pub fn pingpong(n: usize, depth: usize) -> f64 {
     let (to, from_there) = chan::bounded::<u64>(0);
     let (back, from_here) = chan::bounded::<u64>(0);
     let start = Instant::now();
-    let pong = mungo::go(move || (0..n).for_each(|_| back.send(from_there.recv().unwrap()).unwrap()));
-    let ping = mungo::go(move || {
+    let mut answer = move || (0..n).for_each(|_| back.send(from_there.recv().unwrap()).unwrap());
+    let mut ask = move || {
         for i in 0..n {
             to.send(i as u64).unwrap();
             from_here.recv().unwrap();
         }
-    });
+    };
+    let pong = mungo::go(move || deeper(depth, &mut answer));
+    let ping = mungo::go(move || deeper(depth, &mut ask));
     join_all(vec![ping, pong]);
     ns_per(start, n)
 }

@@ -129,7 +129,7 @@ fn yields(a: &Args) {
 }
 
 fn pingpong(a: &Args) {
-    a.emit("ns_per_roundtrip", goroutines::pingpong(a.num("n", 1_000_000)), "ns");
+    a.emit("ns_per_roundtrip", goroutines::pingpong(a.num("n", 1_000_000), a.num("depth", 0)), "ns");
 }
 
 fn chan_buf(a: &Args) {

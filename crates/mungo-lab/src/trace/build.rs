@@ -1,6 +1,7 @@
 //! Makes tables of events: follows each goroutine and each processor from event to event.
 
 mod ids;
+mod stacks;
 
 use super::model::*;
 use mungo_trace::{Cause, Dictionary, Event, Kind, PlaceId, Queue, Reader, Stop, StringId, Trace};
@@ -102,6 +103,8 @@ pub(crate) struct Builder {
     place_ids: Table<u32>,
     /// By the reason and the object.
     reason_ids: Table<(u32, u64)>,
+    kind_ids: Table<u32>,
+    stacks: stacks::Stacks,
     now: Vec<Now>,
     /// The span that each processor is in, or none.
     on_proc: Vec<Option<u32>>,
@@ -219,6 +222,7 @@ impl Builder {
                 runtime,
                 place: 0,
                 parent: NONE,
+                made_in: 0,
                 name: String::new(),
                 created: UNKNOWN,
                 ended: UNKNOWN,
@@ -244,9 +248,10 @@ impl Builder {
     fn created(&mut self, event: &Event, at: u64, g: u64, parent: Option<u64>, place: PlaceId) {
         let g = self.goroutine(event.runtime, g);
         let parent = parent.map_or(NONE, |p| self.goroutine(event.runtime, p));
-        let place = self.place(place);
+        let (place, made_in) = (self.place(place), self.stacks.number(event.stack));
         let goroutine = &mut self.model.goroutines[g as usize];
         (goroutine.place, goroutine.parent, goroutine.created) = (place, parent, at);
+        goroutine.made_in = made_in;
     }
 
     /// Index of a place in the source.
@@ -335,6 +340,7 @@ impl Builder {
             home: waiting.home,
             waker: waiting.waker,
             by: NONE,
+            stack: 0,
             reason: 0,
             cause: waiting.cause,
             why: Why::Unfinished,
@@ -365,7 +371,7 @@ impl Builder {
 
     fn stop(&mut self, event: &Event, at: u64, g: u64, why: Stop, dictionary: &Dictionary) {
         let g = self.goroutine(event.runtime, g);
-        let (mut reason, mut by) = (0, NONE);
+        let (mut reason, mut by, stack) = (0, NONE, self.stacks.number(event.stack));
         let why = match why {
             Stop::Yielded => Why::Yielded,
             Stop::Parked { reason: text, object } => {
@@ -384,7 +390,7 @@ impl Builder {
         };
         let span = self.now[g as usize].running;
         if let Some(span) = self.close_goroutine(g, at, why) {
-            (span.reason, span.by) = (reason, by);
+            (span.reason, span.by, span.stack) = (reason, by, stack);
         }
         if let (Some(holder), Some(span), Why::Parked) = (self.now[g as usize].holder.take(), span, why) {
             self.model.held.push(Held { span, holder });
@@ -402,10 +408,15 @@ impl Builder {
         let object = if next < OBJECTS || self.reason_ids.contains_key(&(text.0, object)) { object } else { 0 };
         let index = *self.reason_ids.entry((text.0, object)).or_insert(next);
         if index == next {
+            let next = self.model.kinds.len() as u32;
+            let kind = *self.kind_ids.entry(text.0).or_insert(next);
             let text = dictionary.string(text);
+            if kind == next {
+                self.model.kinds.push(printable(text));
+            }
             self.model.reasons.push(printable(&what(text, object)));
             let joined = if text == "join" { object } else { 0 };
-            self.model.awaited.push(Awaited { joined, is_mutex: text == "mutex" && object != 0 });
+            self.model.awaited.push(Awaited { joined, is_mutex: text == "mutex" && object != 0, kind });
         }
         // The runtime has a few dozen reasons; a file with more than these is not its own.
         index.min(u16::MAX.into()) as u16
@@ -415,6 +426,7 @@ impl Builder {
     fn reason_of_nothing(&mut self) {
         if self.model.reasons.is_empty() {
             self.model.reasons.push(String::new());
+            self.model.kinds.push(String::new());
             self.model.awaited.push(Awaited::default());
         }
     }
@@ -480,6 +492,10 @@ impl Builder {
             places[*at as usize] = printable(&dictionary.place_name(PlaceId(*id)));
         }
         self.model.places = places;
+        let (stacks, numbers) = self.stacks.texts(dictionary);
+        self.model.spans.iter_mut().for_each(|span| span.stack = numbers[span.stack as usize]);
+        self.model.goroutines.iter_mut().for_each(|g| g.made_in = numbers[g.made_in as usize]);
+        self.model.stacks = stacks;
         self.reason_of_nothing();
         // A recorder says at its end which policy decides: one that came in between did not decide from the beginning.
         let changes: Vec<_> = self.model.policies.iter().filter(|(at, ..)| *at > 0).cloned().collect();
@@ -524,6 +540,7 @@ impl Builder {
             home: waiting.home,
             waker: waiting.waker,
             by: NONE,
+            stack: 0,
             reason: 0,
             cause: waiting.cause,
             why: Why::Unfinished,

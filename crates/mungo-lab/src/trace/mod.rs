@@ -49,6 +49,9 @@ pub(crate) struct Record {
     /// Keep the last of it only, as in 10s, in the program's memory: for programs that run long
     #[arg(long, value_name = "TIME", value_parser = names::duration)]
     pub(crate) last: Option<Duration>,
+    /// With stacks: where goroutines wait, by function
+    #[arg(long)]
+    pub(crate) stacks: bool,
     /// The program
     pub(crate) program: PathBuf,
     /// What it gets

@@ -125,6 +125,8 @@ pub(crate) struct Span {
     pub(crate) waker: u32,
     /// Index of the goroutine that it had to make room for, or [`NONE`].
     pub(crate) by: u32,
+    /// Of `Model::stacks`: where it stopped.
+    pub(crate) stack: u32,
     /// Of `Model::reasons`, if it parked.
     pub(crate) reason: u16,
     /// Of [`CAUSES`].
@@ -153,6 +155,8 @@ pub(crate) struct Goroutine {
     pub(crate) place: u32,
     /// Of `Model::goroutines`, or [`NONE`].
     pub(crate) parent: u32,
+    /// Of `Model::stacks`: where it was made.
+    pub(crate) made_in: u32,
     /// Empty if it has none.
     pub(crate) name: String,
     /// [`UNKNOWN`]: before the trace began.
@@ -180,6 +184,8 @@ pub(crate) struct Awaited {
     pub(crate) joined: u64,
     /// A certain mutex.
     pub(crate) is_mutex: bool,
+    /// Of `Model::kinds`: the same without the object.
+    pub(crate) kind: u32,
 }
 
 /// The holder of the lock that a goroutine parked for.
@@ -270,7 +276,11 @@ pub(crate) struct Model {
     pub(crate) places: Vec<String>,
     /// What goroutines wait for. The first is "nothing".
     pub(crate) reasons: Vec<String>,
-    /// The same, as far as it is more than a text.
+    /// Kinds of what goroutines wait for. The first is "nothing".
+    pub(crate) kinds: Vec<String>,
+    /// Stacks: a line a call, the innermost first. The first is of events without one.
+    pub(crate) stacks: Vec<String>,
+    /// What goroutines wait for, as far as it is more than a text.
     pub(crate) awaited: Vec<Awaited>,
     pub(crate) held: Vec<Held>,
     pub(crate) no_cpu: Vec<NoCpu>,
@@ -375,8 +385,20 @@ impl Model {
         self.first_of = first_of;
     }
 
+    /// Returns the functions of a stack, the innermost first, without their places; at most so many.
+    pub(crate) fn functions(&self, stack: u32, most: usize) -> String {
+        let all: Vec<&str> = self.stacks[stack as usize].lines().map(function).collect();
+        let rest = if all.len() > most { ", ..." } else { "" };
+        all[..all.len().min(most)].join(", ") + rest
+    }
+
     /// Time in which a processor ran goroutines, in ns.
     pub(crate) fn busy(&self, p: usize) -> u64 {
         self.procs[p].spans.iter().map(|&s| self.spans[s as usize].ran()).sum()
     }
+}
+
+/// Returns the function of a line of a stack.
+fn function(line: &str) -> &str {
+    line.split_once(" at ").map_or(line, |(function, _)| function)
 }

@@ -23,6 +23,9 @@ pub(super) fn run(record: &Record, _interrupt: &Interrupt) -> Result<()> {
     if let Some(last) = record.last {
         command.env("MUNGO_TRACE_LAST", format!("{}ns", last.as_nanos()));
     }
+    if record.stacks {
+        command.env("MUNGO_TRACE_STACKS", "1");
+    }
     let program = record.program.display();
     let status = command.status().map_err(|e| Error::Failed(format!("cannot start {program}: {e}")))?;
     let is_written = fs::metadata(&path).is_ok_and(|m| m.len() > 0);

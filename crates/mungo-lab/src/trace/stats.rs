@@ -17,6 +17,9 @@ const ROWS: usize = 12;
 /// Rows of a table in the JSON.
 const JSON_ROWS: usize = 1_000;
 
+/// Functions of a stack that are shown.
+const FUNCTIONS: usize = 6;
+
 /// Hops of the chain that is shown.
 const HOPS: usize = 12;
 
@@ -74,6 +77,7 @@ fn print(model: &Model, a: &Analysis, path: &Path, out: &Out) -> Result<()> {
     processors(model, a, out)?;
     wakes(model, a, out)?;
     waits(model, a, out)?;
+    stacks(model, a, out)?;
     graph(model, a, out)?;
     regions(model, a, out)
 }
@@ -230,6 +234,16 @@ fn waits(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
     section(out, "What goroutines waited for", 1, &head, rows.collect())
 }
 
+fn stacks(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
+    let rows = a.stacks.iter().map(|row| {
+        let [p50, _, p99, max] = quantiles(&row.times);
+        let (kind, functions) = (model.kinds[row.kind as usize].clone(), model.functions(row.stack, FUNCTIONS));
+        vec![kind, functions, grouped(row.times.len()), time(row.total_ns), p50, p99, max, grouped(row.open)]
+    });
+    let head = ["for", "in, called by", "times", "in all", "p50", "p99", "max", "at the end"];
+    section(out, "Where goroutines waited", 2, &head, rows.collect())
+}
+
 fn graph(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
     let rows = a.graph.edges.iter().map(|edge| {
         let span = &model.spans[edge.span as usize];
@@ -338,6 +352,12 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
             "longest_at_ns": longest, "at_the_end": row.open,
         })
     });
+    let stacks = a.stacks.iter().map(|row| {
+        json!({
+            "for": model.kinds[row.kind as usize], "time": times_json(&row.times), "total_ns": row.total_ns,
+            "at_the_end": row.open, "stack": model.stacks[row.stack as usize].lines().collect::<Vec<_>>(),
+        })
+    });
     let graph = a.graph.edges.iter().map(|edge| {
         let span = &model.spans[edge.span as usize];
         let [g, holder] = [edge.g, edge.holder].map(|g| model.goroutines[g as usize].id);
@@ -374,6 +394,7 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
         "processors": procs.collect::<Vec<_>>(),
         "wakeups": list(wakes.collect()),
         "waits": list(waits.collect()),
+        "stacks": list(stacks.collect()),
         "waiting": list(graph.collect()),
         "no_cpu": list(no_cpu.collect()),
         "regions": list(regions.collect()),

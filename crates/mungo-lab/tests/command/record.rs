@@ -100,3 +100,26 @@ fn a_comparison_links_what_went_worst() {
         assert!(html.contains(&link), "no link to {policy}, from the folder of the page");
     }
 }
+
+/// The functions of the workload are in the figures, on the page and in what Perfetto gets.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn a_recording_with_stacks_says_where_goroutines_wait() {
+    let path = scratch("stacks.trace");
+    let program = [env!("CARGO_BIN_EXE_mungo"), "run", "pingpong", "--duration", "100ms", "--procs", "2"];
+    assert!(record(&path, &["--stacks"], &program).output().expect("it starts").status.success());
+    let report = stats(&path);
+    let stacks = report["stacks"].as_array().expect("stacks");
+    let functions = |row: &Value| row["stack"].to_string();
+    assert!(stacks.iter().any(|row| functions(row).contains("pingpong.rs:")), "{stacks:#?}");
+    let text = succeeds(mungo(&["trace", "stats"]).arg(&path));
+    assert!(text.contains("Where goroutines waited"), "{text}");
+    let (page, out) = (scratch("stacks.html"), scratch("stacks.pftrace"));
+    succeeds(mungo(&["trace", "view"]).arg(&path).arg("-o").arg(&page));
+    succeeds(mungo(&["trace", "perfetto"]).arg(&path).arg("-o").arg(&out));
+    for file in [page, out] {
+        let bytes = std::fs::read(&file).expect("a file");
+        let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        assert!(has(b"pingpong.rs:"), "{}", file.display());
+    }
+}

@@ -7,6 +7,9 @@ use super::engine::hooks;
 use super::engine::inherit::{Holder, Owner};
 use super::pick::Found;
 use super::pick::{From, Why};
+use super::report::stacks;
+#[cfg(mungo_stacks)]
+use super::report::stacks::Registers;
 use super::run::g::{G, GRef};
 use super::run::m::M;
 use super::run::p::P;
@@ -23,6 +26,21 @@ use std::sync::atomic::Ordering::Relaxed;
 
 fn id(g: &G) -> u64 {
     g.id.load(Relaxed)
+}
+
+/// Returns the number of a stack that `walk` finds, if stacks are wanted.
+#[inline(always)]
+fn stack(walk: impl FnOnce() -> u32) -> Option<u32> {
+    tracer::wants_stacks().then(walk)
+}
+
+/// Returns the number of the caller's stack, if stacks are wanted and the caller is the goroutine `g`.
+#[inline(always)]
+fn stack_here(g: Option<&G>) -> Option<u32> {
+    #[cfg(mungo_stacks)]
+    return g.and_then(|g| stack(|| stacks::of_caller(g, Registers::here())));
+    #[cfg(not(mungo_stacks))]
+    g.and(None)
 }
 
 /// Returns the goroutine that an M runs; 0: none.
@@ -92,7 +110,8 @@ fn created_now(shared: &Shared, g: &G, parent: Option<&G>, place: &'static Locat
     match m {
         Some(m) => {
             let p = number(m.p());
-            m.lane.put(Record::new(0, kind::CREATED, 0, p, body), || running(m));
+            let entry = Record::new(0, kind::CREATED, 0, p, body);
+            m.lane.put_with(stack_here(parent), entry, || running(m));
             if let Some(name) = g.name() {
                 m.lane.put_text(named(p), name, running(m));
             }
@@ -214,15 +233,15 @@ pub(crate) fn goes_on(m: &M, g: &G) {
 
 #[cold]
 #[inline(never)]
-fn put_stop(m: &M, p: Option<&P>, g: &G, argument: u8, body: u64) {
-    m.lane.stop(id(g), Record::new(0, kind::STOP, argument, number(p), body));
+fn put_stop(m: &M, p: Option<&P>, g: &G, stack: Option<u32>, argument: u8, body: u64) {
+    m.lane.stop(id(g), stack, Record::new(0, kind::STOP, argument, number(p), body));
 }
 
 /// A goroutine yielded.
 #[inline(always)]
 pub(crate) fn yielded(m: &M, p: &P, g: &G) {
     if is_on() {
-        put_stop(m, Some(p), g, stop::YIELDED, 0);
+        put_stop(m, Some(p), g, None, stop::YIELDED, 0);
     }
 }
 
@@ -237,6 +256,7 @@ pub(crate) fn parked(m: &M, p: &P, g: &G, next: Option<Found>) {
 #[cold]
 #[inline(never)]
 fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
+    let stack = stack(|| stacks::of_suspended(g));
     let awaited = g.awaited();
     if is_lock(awaited.reason) {
         put_holder(m, p, g, awaited);
@@ -246,9 +266,9 @@ fn parked_now(m: &M, p: &P, g: &G, next: Option<Found>) {
     match next {
         // Others may be refused: see `worker::execute`.
         Some((next, inherits)) if next.started() && next.bound.load(Relaxed).is_null() => {
-            m.lane.switch(id(g), entry, id(&next), inherits);
+            m.lane.switch(id(g), stack, entry, id(&next), inherits);
         }
-        _ => m.lane.stop(id(g), entry),
+        _ => m.lane.stop(id(g), stack, entry),
     }
 }
 
@@ -301,7 +321,7 @@ fn object(awaited: Awaited) -> u64 {
 #[inline(always)]
 pub(crate) fn ended(m: &M, p: &P, g: &G) {
     if is_on() {
-        put_stop(m, Some(p), g, stop::ENDED, 0);
+        put_stop(m, Some(p), g, None, stop::ENDED, 0);
     }
 }
 
@@ -321,16 +341,42 @@ fn preempted_now(m: &M, p: &P, g: &G, on_thread: bool) {
         false if g.needs_no_p.load(Relaxed) => How::Injected,
         false => How::Asked,
     };
-    put_stop(m, Some(p), g, stop::PREEMPTED, body(p.asked_for(), u16::from(how.code())));
+    let stack = stack(|| match how {
+        How::ByThread => stacks::of_interrupted(m, g),
+        _ => stacks::of_suspended(g),
+    });
+    put_stop(m, Some(p), g, stack, stop::PREEMPTED, body(p.asked_for(), u16::from(how.code())));
+}
+
+/// Where a goroutine is that lost its P.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum At {
+    /// It is suspended.
+    Suspended,
+    /// It calls.
+    Caller,
+    /// In the handler of a signal, which calls.
+    Handler,
 }
 
 /// A goroutine without a P is about to be queued.
 #[inline(always)]
-pub(crate) fn blocked(m: &M, g: &G) {
+pub(crate) fn blocked(m: &M, g: &G, at: At) {
     if is_on() {
-        put_stop(m, None, g, stop::BLOCKED, 0);
-        m.lane.look_around();
+        blocked_now(m, g, at);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn blocked_now(m: &M, g: &G, at: At) {
+    let stack = match at {
+        At::Suspended => stack(|| stacks::of_suspended(g)),
+        At::Caller => stack_here(Some(g)),
+        At::Handler => stack(|| stacks::of_interrupted(m, g)),
+    };
+    put_stop(m, None, g, stack, stop::BLOCKED, 0);
+    m.lane.look_around();
 }
 
 /// A moment at which a goroutine runs outside of the runtime, on an M whose P is contested.

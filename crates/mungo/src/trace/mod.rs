@@ -21,6 +21,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! With [stacks](Builder::stacks) a trace also says where in the program goroutines stop.
+//!
 //! `mungo trace` shows such files; the crate `mungo-trace` reads them, and `docs/trace.md` describes them.
 //!
 //! # Cost
@@ -29,20 +31,23 @@
 //! than that can write (64 MiB are kept for it) is dropped and counted: the program never waits for its trace. A writer
 //! that fails, as with a full disk, ends the trace and does nothing else.
 //!
+//! A stack costs some 50 ns and 5 ns a call on top of that, for the events that have one.
+//!
 //! In the child of a fork there is no tracing.
 
+mod builder;
 mod recorder;
 #[cfg(feature = "tracing")]
 mod spans;
 mod user;
 
+pub use builder::Builder;
 pub use recorder::{FlightRecorder, FlightRecorderBuilder};
 #[cfg(feature = "tracing")]
 pub use spans::{SpanLayer, layer};
 pub use user::{Region, Task, log, region, task};
 
 use crate::tracer::{self, SinkId};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -65,14 +70,16 @@ pub struct Summary {
     pub bytes: u64,
     /// Number of events that came faster than they could be written, and are missing.
     pub dropped: u64,
+    /// Number of events whose stack is not known, because the process has too many different ones; 0 without stacks.
+    pub stacks_lost: u64,
     /// The time from its begin to its end.
     pub duration: Duration,
 }
 
 impl From<tracer::Summary> for Summary {
     fn from(summary: tracer::Summary) -> Summary {
-        let tracer::Summary { events, bytes, dropped, duration } = summary;
-        Summary { events, bytes, dropped, duration }
+        let tracer::Summary { events, bytes, dropped, stacks_lost, duration } = summary;
+        Summary { events, bytes, dropped, stacks_lost, duration }
     }
 }
 
@@ -83,7 +90,7 @@ impl From<tracer::Summary> for Summary {
 /// If the file cannot be made, or there is no thread for the writer. An error while it is written ends the trace, and
 /// is returned by [`Tracing::stop`].
 pub fn start(path: impl AsRef<Path>) -> io::Result<Tracing> {
-    start_writer(File::create(path)?)
+    Tracing::builder().start(path)
 }
 
 /// As [`start`], into any writer. It is called by the tracer's thread, fifty times a second or more often, with a
@@ -99,7 +106,7 @@ pub fn start(path: impl AsRef<Path>) -> io::Result<Tracing> {
 /// # Errors
 /// If there is no thread for the writer.
 pub fn start_writer(out: impl Write + Send + 'static) -> io::Result<Tracing> {
-    Ok(Tracing { sink: Some(tracer::start(Box::new(out))?) })
+    Tracing::builder().start_writer(out)
 }
 
 /// Returns whether events are recorded: by a trace or a [`FlightRecorder`].
@@ -114,6 +121,11 @@ pub fn is_on() -> bool {
 }
 
 impl Tracing {
+    /// Returns a builder, for a trace with stacks.
+    pub fn builder() -> Builder {
+        Builder { stacks: false }
+    }
+
     /// Ends the trace, and waits until it is written.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ impl FlightRecorder {
     pub fn builder() -> FlightRecorderBuilder {
         FlightRecorderBuilder {
             kept: Kept { last: Duration::from_secs(10), max_bytes: 10 << 20 },
+            stacks: false,
             triggers: Triggers::default(),
         }
     }
@@ -86,6 +87,7 @@ impl Drop for FlightRecorder {
 #[must_use = "a builder does nothing until `start`"]
 pub struct FlightRecorderBuilder {
     kept: Kept,
+    stacks: bool,
     triggers: Triggers,
 }
 
@@ -99,6 +101,12 @@ impl FlightRecorderBuilder {
     /// Sets how many bytes of events are kept at the most, whatever their age. Default: 10 MiB.
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.kept.max_bytes = bytes;
+        self
+    }
+
+    /// Sets whether events have stacks: see [`Builder::stacks`](super::Builder::stacks). Default: no.
+    pub fn stacks(mut self, stacks: bool) -> Self {
+        self.stacks = stacks;
         self
     }
 
@@ -142,7 +150,8 @@ impl FlightRecorderBuilder {
     /// Starts the recorder.
     ///
     /// # Errors
-    /// `InvalidInput` if there is a trigger and no file, or the signal cannot be caught. Else if there is no thread for
+    /// `InvalidInput` if there is a trigger and no file, or the signal cannot be caught. `Unsupported` if there are no
+    /// stacks on this platform or in this build. Else if there is no thread for
     /// it, or there are eight already.
     pub fn start(self) -> io::Result<FlightRecorder> {
         let Triggers { path, slow_region, signal, on_deadlock, on_exit, on_policy } = &self.triggers;
@@ -151,6 +160,6 @@ impl FlightRecorderBuilder {
             let why = "a flight recorder with triggers needs a file: FlightRecorderBuilder::to";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        Ok(FlightRecorder { sink: tracer::start_recorder(self.kept, self.triggers)? })
+        Ok(FlightRecorder { sink: tracer::start_recorder(self.kept, self.stacks, self.triggers)? })
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Round {
     pub(super) bytes: Vec<u8>,
     /// Records that stand for events.
     pub(super) events: u64,
+    /// Whether there are stacks among them.
+    pub(super) has_stacks: bool,
     /// Chunks that lanes have.
     pub(super) active: usize,
     /// Chunks that were full.
@@ -23,13 +25,14 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) const fn new() -> Round {
-        Round { bytes: Vec::new(), events: 0, active: 0, freed: 0, no_cpu: NoCpu::new() }
+        Round { bytes: Vec::new(), events: 0, has_stacks: false, active: 0, freed: 0, no_cpu: NoCpu::new() }
     }
 
     /// Takes what was committed since the last round. `now`: a moment before it, in ticks and ns.
     pub(super) fn take(&mut self, now: (u64, u64)) {
         self.bytes.clear();
         self.events = 0;
+        self.has_stacks = false;
         let mut chunks = Vec::new();
         chunk::each_in_use(|chunk| chunks.push(chunk));
         chunks.sort_by_key(|chunk| chunk.serial.load(Relaxed));
@@ -76,6 +79,7 @@ impl Round {
                 kind::BASE => base = record.body,
                 kind::RUNNING | kind::START => running = record.low(),
                 kind::STOP => running = 0,
+                kind::STACK => self.has_stacks = true,
                 kind::SWITCH_NEXT | kind::SWITCH_RING => running = record.switched_to(running),
                 _ => {}
             }
@@ -83,6 +87,25 @@ impl Round {
         chunk.running.store(running, Relaxed);
         chunk.base.store(base, Relaxed);
         chunk.written.store(to as u32, Relaxed);
+    }
+
+    /// Returns the blocks without stacks, for those who did not ask for them.
+    pub(super) fn without_stacks(&self) -> Vec<u8> {
+        let (mut out, mut blocks) = (Vec::with_capacity(self.bytes.len()), &self.bytes[..]);
+        while let Some((header, rest)) = blocks.split_first_chunk::<BLOCK_HEADER>() {
+            let block = Block::from_bytes(header);
+            let (payload, rest) = rest.split_at(block.len as usize);
+            let begin = out.len();
+            out.extend(header);
+            match block.kind {
+                EVENTS => put_without_stacks(&mut out, payload.as_chunks::<RECORD>().0),
+                _ => out.extend(payload),
+            }
+            let len = (out.len() - begin - BLOCK_HEADER) as u32;
+            out[begin..][..BLOCK_HEADER].copy_from_slice(&Block { len, ..block }.to_bytes());
+            blocks = rest;
+        }
+        out
     }
 
     /// Appends a block with the events of threads that are no Ms.
@@ -109,6 +132,20 @@ impl Round {
 
     fn push(&mut self, record: Record) {
         self.bytes.extend(bytes_of(record));
+    }
+}
+
+/// Appends the records of a block but for the numbers of stacks.
+fn put_without_stacks(out: &mut Vec<u8>, records: &[[u8; RECORD]]) {
+    let mut text = 0;
+    for bytes in records {
+        let both = u128::from_le_bytes(*bytes);
+        let record = Record { head: both as u64, body: (both >> 64) as u64 };
+        if text == 0 && record.kind() == kind::STACK {
+            continue;
+        }
+        text = if text == 0 { record.text_units() } else { text - 1 };
+        out.extend(bytes);
     }
 }
 

@@ -64,36 +64,43 @@ impl Lane {
     /// usual way is one call at the end, so that the usual one keeps everything in registers that need not be saved.
     #[inline(always)]
     pub(crate) fn put(&self, entry: Record, running: impl FnOnce() -> u64) {
-        match self.room() {
-            Some((at, since)) if self.is_current() => self.write(at, entry.at(since)),
-            _ => self.put_now_slow(entry, running()),
+        self.put_with(None, entry, running);
+    }
+
+    /// Does as [`put`](Self::put) for an event that has a stack, perhaps.
+    #[inline(always)]
+    pub(crate) fn put_with(&self, stack: Option<u32>, entry: Record, running: impl FnOnce() -> u64) {
+        match self.room(stack) {
+            Some((at, since)) if self.is_current() => self.write(at, stack, entry.at(since)),
+            _ => self.put_now_slow(stack, entry, running()),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn put_now_slow(&self, entry: Record, running: u64) {
-        self.put_slow(clock::ticks(), entry, &[], running);
+    fn put_now_slow(&self, stack: Option<u32>, entry: Record, running: u64) {
+        self.put_slow(clock::ticks(), stack, entry, &[], running);
     }
 
     #[inline]
-    fn put_at(&self, ticks: u64, entry: Record, running: u64) {
+    fn put_at(&self, ticks: u64, stack: Option<u32>, entry: Record, running: u64) {
         let at = self.at.load(Relaxed);
         let since = ticks.wrapping_sub(self.base.load(Relaxed));
-        if at < RECORDS as u32 && since <= u64::from(u32::MAX) && self.is_current() {
-            self.write(at, entry.at(since as u32));
+        if at + units_of(stack) <= RECORDS as u32 && since <= u64::from(u32::MAX) && self.is_current() {
+            self.write(at, stack, entry.at(since as u32));
         } else {
-            self.put_slow(ticks, entry, &[], running);
+            self.put_slow(ticks, stack, entry, &[], running);
         }
     }
 
-    /// Returns the place in the chunk for a record of now, and the ticks since the base; `None`: there is no room, it
-    /// needs a new base, or ticks are not the CPU's counter.
+    /// Returns the place in the chunk for a record of now, with its stack, and the ticks since the base; `None`: there
+    /// is no room, it needs a new base, or ticks are not the CPU's counter.
     #[inline(always)]
-    fn room(&self) -> Option<(u32, u32)> {
+    fn room(&self, stack: Option<u32>) -> Option<(u32, u32)> {
         let at = self.at.load(Relaxed);
         let since = clock::counter()?.wrapping_sub(self.base.load(Relaxed));
-        (at < RECORDS as u32 && since <= u64::from(u32::MAX)).then_some((at, since as u32))
+        let fits = at + units_of(stack) <= RECORDS as u32;
+        (fits && since <= u64::from(u32::MAX)).then_some((at, since as u32))
     }
 
     /// Returns whether what it knows is of the session that is on.
@@ -102,14 +109,19 @@ impl Lane {
         self.session.load(Relaxed) == STATE.load(Relaxed)
     }
 
-    /// Writes a record to the chunk, which has room at `at`.
+    /// Writes a record to the chunk, which has room at `at`. Its stack comes before it and is committed with it, so
+    /// that they are in one block.
     #[inline(always)]
-    fn write(&self, at: u32, record: Record) {
+    fn write(&self, at: u32, stack: Option<u32>, record: Record) {
         // SAFETY: chunks are never freed, and there is one if there is room in it.
         let chunk = unsafe { &*self.chunk.load(Relaxed) };
-        chunk.write(at as usize, record);
-        chunk.commit(at as usize + 1);
-        self.at.store(at + 1, Relaxed);
+        let next = at + units_of(stack);
+        if let Some(stack) = stack {
+            chunk.write(at as usize, stack_record(stack, record));
+        }
+        chunk.write(next as usize - 1, record);
+        chunk.commit(next as usize);
+        self.at.store(next, Relaxed);
     }
 
     /// Puts an event with a text down, which is cut off at [`MAX_TEXT`] bytes.
@@ -117,7 +129,7 @@ impl Lane {
         let text = cut(text);
         let units = text.len().div_ceil(RECORD) as u8;
         let entry = Record::new(0, entry.kind() | HAS_TEXT, units, entry.p(), entry.body);
-        self.put_slow(clock::ticks(), entry, text, running);
+        self.put_slow(clock::ticks(), None, entry, text, running);
     }
 
     /// Puts down that the M starts to run `g`, which it found where it noted, or else `next` in line or in its ring;
@@ -143,15 +155,15 @@ impl Lane {
             (0, Some(_)) => clock::ticks_after_loads(),
             (stopped, _) => stopped,
         };
-        self.put_at(ticks, entry, 0);
+        self.put_at(ticks, None, entry, 0);
         self.stopped.store(0, Relaxed);
         self.running.store(g, Relaxed);
     }
 
     /// Puts down that the M stops to run `g`.
-    pub(crate) fn stop(&self, g: u64, entry: Record) {
+    pub(crate) fn stop(&self, g: u64, stack: Option<u32>, entry: Record) {
         let ticks = self.stop_ticks(g, entry);
-        self.put_at(ticks, entry, g);
+        self.put_at(ticks, stack, entry, g);
         self.running.store(0, Relaxed);
         self.stopped.store(ticks, Relaxed);
     }
@@ -160,24 +172,24 @@ impl Lane {
     ///
     /// TUNED: one record rather than two: `contestant pingpong_unbuf` writes a third less.
     #[inline(always)]
-    pub(crate) fn switch(&self, g: u64, entry: Record, to: u64, next: bool) {
+    pub(crate) fn switch(&self, g: u64, stack: Option<u32>, entry: Record, to: u64, next: bool) {
         let Some(both) = Record::switch(g, entry, to, next) else {
-            return self.stop(g, entry); // the start comes by itself
+            return self.stop(g, stack, entry); // the start comes by itself
         };
-        match self.room() {
+        match self.room(stack) {
             Some((at, since)) if self.is_current() && self.running.load(Relaxed) == g => {
-                self.write(at, both.at(since));
+                self.write(at, stack, both.at(since));
                 self.switched_to(to);
             }
-            _ => self.switch_slow(g, both, to),
+            _ => self.switch_slow(g, stack, both, to),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn switch_slow(&self, g: u64, both: Record, to: u64) {
+    fn switch_slow(&self, g: u64, stack: Option<u32>, both: Record, to: u64) {
         let ticks = self.stop_ticks(g, both);
-        self.put_at(ticks, both, g);
+        self.put_at(ticks, stack, both, g);
         self.switched_to(to);
     }
 
@@ -193,7 +205,7 @@ impl Lane {
     fn stop_ticks(&self, g: u64, entry: Record) -> u64 {
         let ticks = clock::ticks();
         if !self.is_current() || self.running.load(Relaxed) != g {
-            self.put_at(ticks, Record::new(0, kind::RUNNING, 0, entry.p(), g), g);
+            self.put_at(ticks, None, Record::new(0, kind::RUNNING, 0, entry.p(), g), g);
             self.running.store(g, Relaxed);
         }
         ticks
@@ -245,7 +257,7 @@ impl Lane {
 
     #[cold]
     #[inline(never)]
-    fn put_slow(&self, ticks: u64, entry: Record, text: &[u8], running: u64) {
+    fn put_slow(&self, ticks: u64, stack: Option<u32>, entry: Record, text: &[u8], running: u64) {
         // ORDERING: SeqCst: see `set_on`.
         let session = STATE.load(SeqCst);
         if session == 0 {
@@ -258,7 +270,7 @@ impl Lane {
             // SAFETY: no memory involved.
             self.tid.store(unsafe { libc::gettid() } as u32, Relaxed);
         }
-        let units = 1 + text.len().div_ceil(RECORD);
+        let units = units_of(stack) as usize + text.len().div_ceil(RECORD);
         // One more for the base, and one for the number of dropped events.
         if self.at.load(Relaxed) as usize + units + 1 > RECORDS {
             self.seal();
@@ -282,7 +294,11 @@ impl Lane {
             self.base.store(ticks, Relaxed);
             0
         });
-        self.append(entry.at(since), text);
+        let at = self.at.load(Relaxed);
+        match text.is_empty() {
+            true => self.write(at, stack, entry.at(since)),
+            false => self.append(entry.at(since), text),
+        }
     }
 
     /// Appends a record and its text to the chunk, which has room.
@@ -299,6 +315,18 @@ impl Lane {
         chunk.commit(at);
         self.at.store(at as u32, Relaxed);
     }
+}
+
+/// Returns the number of records that an event takes.
+#[inline(always)]
+fn units_of(stack: Option<u32>) -> u32 {
+    1 + u32::from(stack.is_some())
+}
+
+/// Returns the record with the stack of another record.
+#[inline(always)]
+fn stack_record(stack: u32, of: Record) -> Record {
+    Record::new(of.ticks(), kind::STACK, 0, of.p(), u64::from(stack))
 }
 
 /// Returns the bytes of a text, at most [`MAX_TEXT`], whole characters.

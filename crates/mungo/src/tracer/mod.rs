@@ -11,6 +11,9 @@
 //!   them (`drain.rs`), which it passes to each sink (`sink.rs`): a file, a writer, or a recorder in memory. It also
 //!   asks the kernel how long the Ms' threads had no CPU (`no_cpu.rs`).
 //!
+//! If a sink wants stacks, the record of a stop or a start has the number of a stack before it (`stacks.rs`); the
+//! writer's thread says what the numbers mean, with the names of functions (`names.rs`). The scheduler walks.
+//!
 //! While no sink is there, a place that could be traced costs one load of [`STATE`], which is never written then, and a
 //! branch that is not taken.
 //!
@@ -25,10 +28,12 @@ mod deadly;
 mod drain;
 mod env;
 mod lane;
+mod names;
 mod no_cpu;
 mod outside;
 mod places;
 mod sink;
+mod stacks;
 mod triggers;
 mod writer;
 
@@ -36,14 +41,19 @@ pub(crate) use census::{Known, set_census};
 pub(crate) use deadly::{die_of, is_own as is_own_handler};
 pub(crate) use env::{flush_at_end, start_as_asked};
 pub(crate) use lane::Lane;
+#[cfg(mungo_stacks)]
+pub(crate) use names::{Code, Named, set_code};
 pub(crate) use outside::{put as put_outside, put_at as put_outside_at};
 pub(crate) use places::number_of as place_number;
 pub(crate) use sink::{Kept, SinkId, Summary};
+#[cfg(mungo_stacks)]
+pub(crate) use stacks::{DEPTH, number_of as stack_number};
 pub(crate) use triggers::{Triggers, policy_replaced, region_ended, watches_regions};
 pub(crate) use writer::{
     before_exit, flush, is_thread_alive, snapshot, start, start_recorder, stop, write_anew,
 };
 
+use std::io;
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -52,6 +62,9 @@ use std::sync::atomic::{
 /// The number of the session that is on; 0: none. Written under the writer's lock.
 static STATE: AtomicU32 = AtomicU32::new(0);
 
+/// The number of sinks that want stacks. Written under the writer's lock.
+static WITH_STACKS: AtomicU32 = AtomicU32::new(0);
+
 /// Events that could not be kept since the process began.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
@@ -59,6 +72,23 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     STATE.load(Relaxed) != 0
+}
+
+/// Returns whether a stack is wanted with each event that has one. To be asked if events are.
+#[inline(always)]
+pub(crate) fn wants_stacks() -> bool {
+    cfg!(mungo_stacks) && WITH_STACKS.load(Relaxed) != 0
+}
+
+/// Returns an error if stacks are wanted and there can be none.
+pub(crate) fn check_stacks(wanted: bool) -> io::Result<()> {
+    match wanted && !cfg!(mungo_stacks) {
+        true => {
+            let why = "traces have stacks on x86-64 Linux only, and with the feature `backtrace` of mungo";
+            Err(io::Error::new(io::ErrorKind::Unsupported, why))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Returns a number for a new runtime, from 1 on. Numbers that do not fit 16 bits are the last one that does.

@@ -2,6 +2,7 @@
 
 use super::births::{self, Births};
 use super::drain::Round;
+use super::stacks::{self, Written};
 use super::{DROPPED, census, clock, places};
 use crate::reason::WaitReason;
 use mungo_trace::format::{self, Header, Sync};
@@ -20,6 +21,7 @@ pub(crate) struct Summary {
     pub(crate) events: u64,
     pub(crate) bytes: u64,
     pub(crate) dropped: u64,
+    pub(crate) stacks_lost: u64,
     pub(crate) duration: Duration,
 }
 
@@ -37,13 +39,15 @@ struct Origin {
     ns: u64,
     wall_ns: u64,
     dropped: u64,
+    stacks_lost: u64,
 }
 
 impl Origin {
     fn now() -> Origin {
         let (ticks, ns) = clock::now();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Origin { ticks, ns, wall_ns: wall.as_nanos() as u64, dropped: DROPPED.load(Relaxed) }
+        let (dropped, stacks_lost) = (DROPPED.load(Relaxed), stacks::lost());
+        Origin { ticks, ns, wall_ns: wall.as_nanos() as u64, dropped, stacks_lost }
     }
 
     fn header(&self) -> Header {
@@ -77,13 +81,16 @@ pub(super) struct Stream {
     /// The first error. Nothing is written after it.
     error: Option<io::Error>,
     places: usize,
+    /// `None`: it is without stacks.
+    stacks: Option<Written>,
     summary: Summary,
 }
 
 impl Stream {
-    pub(super) fn new(out: Box<dyn Write + Send>) -> Stream {
+    pub(super) fn new(out: Box<dyn Write + Send>, stacks: bool) -> Stream {
         let origin = Origin::now();
-        let mut stream = Stream { origin, out, error: None, places: 0, summary: Summary::default() };
+        let stacks = stacks.then(Written::default);
+        let mut stream = Stream { origin, out, error: None, places: 0, stacks, summary: Summary::default() };
         let mut bytes = Vec::new();
         origin.begin(&mut bytes);
         stream.write(&bytes);
@@ -102,11 +109,21 @@ impl Stream {
         }
     }
 
-    pub(super) fn accept(&mut self, round: &Round, now: (u64, u64), flags: u64) {
+    /// Returns whether it is with stacks.
+    pub(super) fn has_stacks(&self) -> bool {
+        self.stacks.is_some()
+    }
+
+    /// Writes what a round came to: `blocks`, which have stacks or not.
+    pub(super) fn accept(&mut self, round: &Round, blocks: &[u8], now: (u64, u64), flags: u64) {
         let mut bytes = Vec::new();
         self.places = places::put_from(&mut bytes, self.places);
+        if let Some(written) = &mut self.stacks {
+            written.put_new(&mut bytes);
+            self.summary.stacks_lost = stacks::lost() - self.origin.stacks_lost;
+        }
         self.write(&bytes);
-        self.write(&round.bytes);
+        self.write(blocks);
         self.summary.events += round.events;
         self.summary.dropped = DROPPED.load(Relaxed) - self.origin.dropped;
         self.summary.duration = Duration::from_nanos(now.1.saturating_sub(self.origin.ns));
@@ -122,7 +139,7 @@ impl Stream {
     }
 
     pub(super) fn finish(mut self, now: (u64, u64)) -> io::Result<Summary> {
-        self.accept(&Round::default(), now, format::LAST);
+        self.accept(&Round::default(), &[], now, format::LAST);
         match self.error {
             Some(error) => Err(error),
             None => Ok(self.summary),
@@ -151,6 +168,7 @@ impl Stream {
 pub(super) struct Recorder {
     origin: Origin,
     kept: Kept,
+    has_stacks: bool,
     rounds: VecDeque<Old>,
     bytes: usize,
     /// When the oldest of the rounds began, in ticks.
@@ -166,11 +184,12 @@ struct Old {
 }
 
 impl Recorder {
-    pub(super) fn new(kept: Kept) -> Recorder {
+    pub(super) fn new(kept: Kept, has_stacks: bool) -> Recorder {
         let origin = Origin::now();
         Recorder {
             origin,
             kept,
+            has_stacks,
             rounds: VecDeque::new(),
             bytes: 0,
             begin: origin.ticks,
@@ -178,10 +197,16 @@ impl Recorder {
         }
     }
 
-    pub(super) fn accept(&mut self, round: &Round, now: (u64, u64)) {
+    /// Returns whether it is with stacks.
+    pub(super) fn has_stacks(&self) -> bool {
+        self.has_stacks
+    }
+
+    /// Keeps what a round came to: `blocks`, which have stacks or not.
+    pub(super) fn accept(&mut self, round: &Round, blocks: &[u8], now: (u64, u64)) {
         let sync = self.origin.sync(now, 0);
-        self.bytes += round.bytes.len();
-        self.rounds.push_back(Old { blocks: round.bytes.as_slice().into(), events: round.events, sync });
+        self.bytes += blocks.len();
+        self.rounds.push_back(Old { blocks: blocks.into(), events: round.events, sync });
         let oldest = sync.time_ns.saturating_sub(self.kept.last.as_nanos() as u64);
         while self.rounds.len() > 1
             && (self.bytes > self.kept.max_bytes || self.rounds[0].sync.time_ns < oldest)
@@ -208,7 +233,11 @@ impl Recorder {
             summary.dropped = old.sync.dropped;
             summary.duration = Duration::from_nanos(old.sync.time_ns - first);
         }
-        Snapshot { head, rounds, begin: self.begin, births: self.births.known(), summary }
+        if self.has_stacks {
+            summary.stacks_lost = stacks::lost() - self.origin.stacks_lost;
+        }
+        let (births, has_stacks) = (self.births.known(), self.has_stacks);
+        Snapshot { head, rounds, begin: self.begin, births, has_stacks, summary }
     }
 }
 
@@ -220,6 +249,7 @@ pub(super) struct Snapshot {
     begin: u64,
     /// What existed then, as far as it is known.
     births: Vec<census::Known>,
+    has_stacks: bool,
     summary: Summary,
 }
 
@@ -233,6 +263,9 @@ impl Snapshot {
         births::add(&mut known, self.births);
         self.summary.events += census::put(&mut self.head, &known, self.begin);
         places::put_from(&mut self.head, 0);
+        if self.has_stacks {
+            Written::default().put_new(&mut self.head);
+        }
         self.summary.bytes = (self.head.len() + self.rounds.len()) as u64;
         out.write_all(&self.head)?;
         out.write_all(&self.rounds)?;

@@ -88,6 +88,11 @@ pub(super) struct Wanted {
     pub(super) last: u32,
 }
 
+/// Returns whether a snapshot is wanted.
+pub(super) fn is_any_wanted() -> bool {
+    WANTED.load(Relaxed) != 0
+}
+
 /// Takes the slots whose snapshots are wanted.
 pub(super) fn take_wanted() -> Wanted {
     let all = WANTED.swap(0, AcqRel); // ORDERING: what came before the wish is in the round that follows

@@ -9,7 +9,7 @@ use super::chunk;
 use super::drain::Round;
 use super::sink::{Kept, Recorder, SinkId, Snapshot, Stream, Summary};
 use super::triggers::{self, SLOTS, Triggers, Wanted};
-use super::{census, clock, set_on};
+use super::{WITH_STACKS, census, clock, names, set_on, stacks};
 use crate::sys::say::say;
 use crate::sys::{clock as sys_clock, futex, thread};
 use std::ffi::c_void;
@@ -25,7 +25,8 @@ use std::sync::{Mutex, MutexGuard, Once};
 /// Chunks at the start of a session, 8 MiB. TUNED: guess; the writer may be without a CPU for 30 ms at the highest
 /// rate of one M. Memory that is not used is not touched.
 const FIRST_CHUNKS: usize = 256;
-/// Chunks that may wait for the writer: 64 MiB. What comes beyond that is dropped.
+/// Chunks that may wait for the writer: 64 MiB. What comes beyond that is dropped. A trace with stacks has them from
+/// the start, since the first name may take the writer longer than a round.
 const MOST_CHUNKS: usize = 2048;
 /// Chunks that are sealed before the writer is called.
 const CALL_EVERY: u32 = 16;
@@ -35,13 +36,16 @@ const PERIOD_NS: u64 = 20_000_000;
 const LAST_WORDS_NS: u64 = 5_000_000_000;
 /// Time in ns between two snapshots that a trigger asked one recorder for.
 const SNAPSHOT_PAUSE_NS: u64 = 1_000_000_000;
-const STACK: usize = 512 << 10;
+/// Bytes of the thread's stack. Names of functions take the most of it, with what the program has of line tables.
+const STACK: usize = 2 << 20;
 
 struct Control {
     sinks: Vec<Entry>,
     next_id: u64,
     /// Whether the thread lives, or is about to.
     has_thread: bool,
+    /// Traces that have ended and wait for the names of functions.
+    unnamed: usize,
     round: Round,
 }
 
@@ -56,7 +60,7 @@ enum Sink {
 }
 
 static CONTROL: Mutex<Control> =
-    Mutex::new(Control { sinks: Vec::new(), next_id: 1, has_thread: false, round: Round::new() });
+    Mutex::new(Control { sinks: Vec::new(), next_id: 1, has_thread: false, unnamed: 0, round: Round::new() });
 
 /// Futex: changes with each call of the writer.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -96,8 +100,8 @@ pub(super) fn note_sealed() {
 }
 
 /// Starts to trace into a writer.
-pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
-    let id = add(|_| Ok(Sink::Stream(Stream::new(out))))?;
+pub(crate) fn start(out: Box<dyn Write + Send>, stacks: bool) -> io::Result<SinkId> {
+    let id = add(stacks, |_| Ok(Sink::Stream(Stream::new(out, stacks))))?;
     let known = census::take(); // without the lock; goroutines that are made from now on are in the trace anyway
     if let Some(Sink::Stream(stream)) =
         lock()?.sinks.iter_mut().find(|entry| entry.id == id).map(|e| &mut e.sink)
@@ -108,21 +112,23 @@ pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
 }
 
 /// Starts to record.
-pub(crate) fn start_recorder(kept: Kept, triggers: Triggers) -> io::Result<SinkId> {
+pub(crate) fn start_recorder(kept: Kept, stacks: bool, triggers: Triggers) -> io::Result<SinkId> {
     if triggers.on_exit {
         care_for_exit();
     }
-    add(|control| {
+    add(stacks, |control| {
         let used = |slot| control.sinks.iter().any(|entry| entry.slot() == Some(slot));
         let Some(slot) = (0..SLOTS).find(|slot| !used(*slot)) else {
             return Err(io::Error::other(format!("there are {SLOTS} flight recorders already")));
         };
         triggers.arm(slot)?;
-        Ok(Sink::Recorder { recorder: Box::new(Recorder::new(kept)), slot, triggers, last_ns: 0 })
+        let recorder = Box::new(Recorder::new(kept, stacks));
+        Ok(Sink::Recorder { recorder, slot, triggers, last_ns: 0 })
     })
 }
 
-fn add(make: impl FnOnce(&mut Control) -> io::Result<Sink>) -> io::Result<SinkId> {
+fn add(stacks: bool, make: impl FnOnce(&mut Control) -> io::Result<Sink>) -> io::Result<SinkId> {
+    super::check_stacks(stacks)?;
     survive_fork();
     clock::per_second();
     let mut control = lock()?;
@@ -140,6 +146,11 @@ fn add(make: impl FnOnce(&mut Control) -> io::Result<Sink>) -> io::Result<SinkId
         ALIVE.store(true, Relaxed);
     }
     let sink = make(&mut control)?;
+    if stacks {
+        chunk::make_up_to(MOST_CHUNKS);
+        names::refresh();
+        WITH_STACKS.fetch_add(1, Relaxed);
+    }
     let id = SinkId(control.next_id);
     control.next_id += 1;
     control.sinks.push(Entry { id, sink });
@@ -160,6 +171,12 @@ pub(crate) fn stop(id: SinkId) -> io::Result<Summary> {
     }
     control.do_round(); // what was put down before
     let Entry { sink, .. } = control.sinks.remove(at);
+    forget_stacks_of(&sink);
+    if matches!(&sink, Sink::Stream(stream) if stream.has_stacks()) {
+        control.unnamed += 1; // the thread stays
+        control = wait_for_names(control)?;
+        control.unnamed -= 1;
+    }
     if let Sink::Recorder { slot, .. } = &sink {
         triggers::disarm(*slot); // with the lock: the slot is free for others after it
     }
@@ -170,6 +187,25 @@ pub(crate) fn stop(id: SinkId) -> io::Result<Summary> {
     match sink {
         Sink::Stream(stream) => stream.finish(clock::now()),
         Sink::Recorder { .. } => Ok(Summary::default()),
+    }
+}
+
+/// Waits until the functions of the stacks so far have names, for a bounded time.
+fn wait_for_names(control: MutexGuard<'static, Control>) -> io::Result<MutexGuard<'static, Control>> {
+    let (wanted, end_ns) = (stacks::len(), sys_clock::now_ns() + LAST_WORDS_NS);
+    drop(control);
+    while !names::are_there(wanted) && ALIVE.load(Relaxed) && sys_clock::now_ns() < end_ns {
+        let served = SERVED.load(Acquire); // ORDERING: the names of its round, by `main`
+        call();
+        futex::wait(&SERVED, served, Some(end_ns));
+    }
+    lock()
+}
+
+/// Counts a sink with stacks less. By the holder of the writer's lock.
+fn forget_stacks_of(sink: &Sink) {
+    if sink.has_stacks() {
+        WITH_STACKS.fetch_sub(1, Relaxed);
     }
 }
 
@@ -186,6 +222,9 @@ pub(crate) fn flush(id: SinkId) -> io::Result<()> {
 /// Writes what a recorder has. The file is written without the lock: a slow one does not hold up other traces.
 pub(crate) fn snapshot(id: SinkId, out: &mut dyn Write) -> io::Result<Summary> {
     let mut control = lock()?;
+    if control.sinks.iter().any(|entry| entry.id == id && entry.sink.has_stacks()) {
+        control = wait_for_names(control)?;
+    }
     control.do_round();
     let snapshot = match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
         Some(Sink::Recorder { recorder, .. }) => recorder.snapshot(),
@@ -196,8 +235,8 @@ pub(crate) fn snapshot(id: SinkId, out: &mut dyn Write) -> io::Result<Summary> {
 }
 
 /// Starts to trace into a writer until the process exits.
-pub(crate) fn start_at_exit(out: Box<dyn Write + Send>) -> io::Result<SinkId> {
-    let id = start(out)?;
+pub(crate) fn start_at_exit(out: Box<dyn Write + Send>, stacks: bool) -> io::Result<SinkId> {
+    let id = start(out, stacks)?;
     care_for_exit();
     Ok(id)
 }
@@ -238,14 +277,20 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::block_signals();
     loop {
         let calls = CALLS.load(SeqCst); // ORDERING: before the round, which shall see what the callers did
+        let is_last = LAST_WORDS.load(Acquire); // ORDERING: see `before_exit`
+        if super::wants_stacks() && (is_last || triggers::is_any_wanted()) {
+            name_all(); // before the lock is taken, and wishes with it, which are for those who have their slots now
+        }
         let Ok(mut control) = lock() else { break };
-        if control.sinks.is_empty() {
+        if control.sinks.is_empty() && control.unnamed == 0 {
+            names::forget();
             control.has_thread = false;
             ALIVE.store(false, Relaxed);
             break;
         }
         // First: what came before a wish, and before the end, is in this round.
-        let (wanted, is_last) = (triggers::take_wanted(), LAST_WORDS.load(Acquire)); // ORDERING: see `before_exit`
+        let wanted = triggers::take_wanted();
+        let has_stacks = super::wants_stacks() || control.unnamed != 0;
         control.do_round();
         let snapshots = control.take_snapshots(wanted);
         control.make_room();
@@ -258,11 +303,30 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
                 say!("mungo: no snapshot of the trace in {}: {error}", path.display());
             }
         }
-        SERVED.store(calls, Release); // ORDERING: the round to `before_exit`
+        if has_stacks {
+            names::refresh();
+            names::name_until(sys_clock::now_ns() + names::AT_A_TIME_NS);
+        }
+        SERVED.store(calls, Release); // ORDERING: the round to `before_exit`, the names to `wait_for_names`
         futex::wake(&SERVED, u32::MAX);
         futex::wait(&CALLS, calls, Some(sys_clock::now_ns() + PERIOD_NS));
     }
     std::ptr::null_mut()
+}
+
+/// Names the functions of all stacks, in a bounded time. By the writer's thread.
+fn name_all() {
+    let end_ns = sys_clock::now_ns() + LAST_WORDS_NS / 2;
+    while !names::name_until(end_ns) && sys_clock::now_ns() < end_ns {}
+}
+
+impl Sink {
+    fn has_stacks(&self) -> bool {
+        match self {
+            Sink::Stream(stream) => stream.has_stacks(),
+            Sink::Recorder { recorder, .. } => recorder.has_stacks(),
+        }
+    }
 }
 
 impl Entry {
@@ -279,10 +343,16 @@ impl Control {
     fn do_round(&mut self) {
         let now = clock::now(); // first: whatever was put down before is in this round
         self.round.take(now);
+        let all_want_stacks = self.sinks.iter().all(|entry| entry.sink.has_stacks());
+        let plain = (self.round.has_stacks && !all_want_stacks).then(|| self.round.without_stacks());
         for entry in &mut self.sinks {
+            let blocks = match &plain {
+                Some(plain) if !entry.sink.has_stacks() => plain,
+                _ => &self.round.bytes,
+            };
             match &mut entry.sink {
-                Sink::Stream(stream) => stream.accept(&self.round, now, 0),
-                Sink::Recorder { recorder, .. } => recorder.accept(&self.round, now),
+                Sink::Stream(stream) => stream.accept(&self.round, blocks, now, 0),
+                Sink::Recorder { recorder, .. } => recorder.accept(&self.round, blocks, now),
             }
         }
         let broken = |entry: &Entry| matches!(&entry.sink, Sink::Stream(stream) if stream.is_broken());
@@ -324,6 +394,9 @@ impl Control {
     /// Ends all traces, at the end of the process.
     fn finish_streams(&mut self) {
         for entry in std::mem::take(&mut self.sinks) {
+            if !matches!(entry.sink, Sink::Recorder { .. }) {
+                forget_stacks_of(&entry.sink);
+            }
             match entry.sink {
                 Sink::Recorder { .. } => self.sinks.push(entry),
                 Sink::Stream(stream) => {

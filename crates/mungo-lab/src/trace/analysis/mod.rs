@@ -12,7 +12,7 @@ pub(crate) use path::chain;
 pub(crate) use places::{PlaceRow, Preemption, ProcRow, RegionRow, Wake};
 pub(crate) use stuck::Graph;
 pub(crate) use verdicts::{Moment, Severity, Verdict, moment, time};
-pub(crate) use waits::Waits;
+pub(crate) use waits::{StackWaits, Waits};
 
 use super::model::Model;
 
@@ -25,6 +25,7 @@ pub(crate) struct Analysis {
     pub(crate) preemptions: Vec<Preemption>,
     pub(crate) wakes: Vec<Wake>,
     pub(crate) waits: Vec<Waits>,
+    pub(crate) stacks: Vec<StackWaits>,
     pub(crate) graph: Graph,
     pub(crate) regions: Vec<RegionRow>,
     pub(crate) verdicts: Vec<Verdict>,
@@ -33,7 +34,7 @@ pub(crate) struct Analysis {
 /// Computes them.
 pub(crate) fn analyse(model: &Model) -> Analysis {
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| waits::waits(model));
+        let waits = scope.spawn(|| (waits::waits(model), waits::by_stack(model)));
         let wakes = scope.spawn(|| places::wakes(model));
         let places =
             scope.spawn(|| (places::places(model), places::preemptions(model), places::regions(model)));
@@ -43,7 +44,7 @@ pub(crate) fn analyse(model: &Model) -> Analysis {
         let verdicts = verdicts::verdicts(model, &latency, &procs, &graph);
         let failed = "figures of a trace";
         let (places, preemptions, regions) = places.join().expect(failed);
-        let (wakes, waits) = (wakes.join().expect(failed), waits.join().expect(failed));
-        Analysis { latency, places, procs, preemptions, wakes, waits, graph, regions, verdicts }
+        let (wakes, (waits, stacks)) = (wakes.join().expect(failed), waits.join().expect(failed));
+        Analysis { latency, places, procs, preemptions, wakes, waits, stacks, graph, regions, verdicts }
     })
 }

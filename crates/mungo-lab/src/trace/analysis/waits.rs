@@ -2,6 +2,7 @@
 
 use crate::stats::Times;
 use crate::trace::model::{Model, Why};
+use std::collections::HashMap;
 
 /// Rows that are kept: those with most time.
 const ROWS: usize = 1_000;
@@ -19,6 +20,39 @@ pub(crate) struct Waits {
     pub(crate) longest_ns: u64,
     /// Number of goroutines that still wait at the end.
     pub(crate) open: u64,
+}
+
+/// The waits of one kind in one place of the program.
+#[derive(Debug)]
+pub(crate) struct StackWaits {
+    /// Of `Model::kinds`.
+    pub(crate) kind: u32,
+    /// Of `Model::stacks`; never that of events without one.
+    pub(crate) stack: u32,
+    pub(crate) times: Times,
+    pub(crate) total_ns: u64,
+    /// Number of goroutines that still wait at the end.
+    pub(crate) open: u64,
+}
+
+/// By kind and stack, the longest sum first.
+pub(super) fn by_stack(model: &Model) -> Vec<StackWaits> {
+    let mut sums: HashMap<(u32, u32), StackWaits> = HashMap::new();
+    each(model, |s, ns, is_open| {
+        let span = &model.spans[s as usize];
+        if span.stack != 0 {
+            let (kind, stack) = (model.awaited[span.reason as usize].kind, span.stack);
+            let new = || StackWaits { kind, stack, times: Times::coarse(), total_ns: 0, open: 0 };
+            let row = sums.entry((kind, stack)).or_insert_with(new);
+            row.times.record_ns(ns);
+            row.total_ns = row.total_ns.saturating_add(ns);
+            row.open += u64::from(is_open);
+        }
+    });
+    let mut rows: Vec<StackWaits> = sums.into_values().collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.total_ns), row.kind, row.stack));
+    rows.truncate(ROWS);
+    rows
 }
 
 /// Calls `f` for each wait with the span before it, its length in ns, and whether it goes on at the end.

@@ -12,7 +12,7 @@ struct Script {
 
 impl Script {
     fn at(mut self, us: u64, p: u32, kind: Kind) -> Script {
-        self.trace.events.push(Event { time_ns: us * 1000, runtime: 1, m: p, p: Some(p), kind });
+        self.trace.events.push(Event { time_ns: us * 1000, runtime: 1, m: p, p: Some(p), kind, stack: None });
         self
     }
 
@@ -190,7 +190,7 @@ fn wakeups_are_followed_backward() {
 fn the_critical_path_of_a_region_goes_through_those_that_it_waits_for() {
     let mut script = chained();
     let name = script.trace.dictionary.intern("request");
-    let event = |us: u64, kind| Event { time_ns: us * 1000, runtime: 1, m: 0, p: Some(0), kind };
+    let event = |us: u64, kind| Event { time_ns: us * 1000, runtime: 1, m: 0, p: Some(0), kind, stack: None };
     script.trace.events.insert(1, event(0, Kind::RegionBegin { g: Some(1), id: 9, name }));
     script.trace.events.push(event(100, Kind::RegionEnd { g: Some(1), id: 9, name }));
     let model = script.model();
@@ -239,6 +239,49 @@ fn waits_are_told_apart_by_what_is_waited_for() {
     assert_eq!(of("net read, descriptor 7"), Some((1, 80_000, 1)));
     assert_eq!(of("join of goroutine 1"), Some((1, 60_000, 1)));
     assert_eq!(model.reasons[waits[0].reason as usize], "net read, descriptor 7", "the longest first");
+}
+
+/// Two stacks of the same functions are one, and one without names is named as such.
+#[test]
+fn waits_are_told_apart_by_where_goroutines_stopped() {
+    use mungo_trace::{Frame, Part, Stack, StackEnd, StackId};
+    let mut script = Script::default();
+    let dictionary = &mut script.trace.dictionary;
+    for (id, addresses, end) in [
+        (1, &[10, 20][..], StackEnd::Whole),
+        (2, &[11, 20], StackEnd::Whole),
+        (3, &[20], StackEnd::Cut),
+        (4, &[99], StackEnd::Whole),
+    ] {
+        dictionary.set_stack(StackId(id), Stack { addresses: addresses.into(), end });
+    }
+    for (address, name, line) in [(10, "inner", 3), (11, "inner", 3), (20, "outer", 0)] {
+        let [function, file] =
+            [name, if line == 0 { "" } else { "src/a.rs" }].map(|text| dictionary.intern(text));
+        dictionary.set_functions(address, vec![Frame { function, file, line, part: Part::Program }]);
+    }
+    let mut at = 0;
+    for (stack, reason) in [(1, "mutex"), (2, "mutex"), (3, "mutex"), (4, "sleep"), (5, "sleep"), (0, "sleep")]
+    {
+        script = script.start(at, 0, 1).park(at + 10, 0, 1, reason);
+        script.trace.events.last_mut().unwrap().stack = Some(StackId(stack)).filter(|_| stack != 0);
+        script = script.ready(at + 30, 0, 1, None, Cause::Timer);
+        at += 30;
+    }
+    let model = script.start(at, 0, 1).model();
+    let stacks = analyse(&model).stacks;
+    let of = |kind: &str, stack: &str| {
+        let is = |row: &&crate::trace::analysis::StackWaits| {
+            model.kinds[row.kind as usize] == kind && model.stacks[row.stack as usize] == stack
+        };
+        stacks.iter().find(is).map(|row| (row.times.len(), row.total_ns, row.open))
+    };
+    assert_eq!(of("mutex", "inner at src/a.rs:3\nouter"), Some((2, 40_000, 0)));
+    assert_eq!(of("mutex", "outer\n(the stack goes on)"), Some((1, 20_000, 0)));
+    assert_eq!(of("sleep", "(functions without names)"), Some((1, 20_000, 0)));
+    assert_eq!(of("sleep", "(a stack that is not known)"), Some((1, 20_000, 0)));
+    assert_eq!((stacks.len(), model.stacks.len()), (4, 5), "an event without a stack is in no row");
+    assert_eq!(model.functions(stacks[0].stack, 1), "inner, ...");
 }
 
 /// 1 and 2 have a mutex each and want the other's; 3 waits for the end of 1. 4 has handed the mutex of 5 to 6.

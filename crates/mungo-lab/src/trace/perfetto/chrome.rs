@@ -40,10 +40,13 @@ pub(super) fn write(model: &Model, tracks: &[u32], out: &mut dyn Write) -> io::R
         if span.never_ran {
             continue;
         }
-        let args = json!({
+        let mut args = json!({
             "goroutine": g, "waited_us": us(span.waited()), "because": CAUSES[span.cause as usize],
             "ended": span.why.text(),
         });
+        if span.stack != 0 {
+            args["ended in"] = model.stacks[span.stack as usize].as_str().into();
+        }
         event(json!({
             "ph": "X", "name": model.place(span.g), "pid": pid, "tid": proc.p, "ts": us(span.start),
             "dur": us(span.ran()), "args": args,

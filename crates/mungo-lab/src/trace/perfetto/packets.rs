@@ -80,19 +80,22 @@ impl Writer<'_> {
 }
 
 /// Notes on events, by their numbers.
-const NOTES: [&str; 5] = ["goroutine", "waited_ns", "runnable because", "ended because", "wakes goroutine"];
+const NOTES: [&str; 6] =
+    ["goroutine", "waited_ns", "runnable because", "ended because", "wakes goroutine", "ended in"];
 const GOROUTINE_ID: u64 = 1;
 const WAITED_NS: u64 = 2;
 const BECAUSE: u64 = 3;
 const ENDED: u64 = 4;
 const WAKES: u64 = 5;
+const STACK: u64 = 6;
 
-/// Numbers of texts in notes: of [`CAUSES`], and of the reasons to stop.
+/// Numbers of texts in notes: of [`CAUSES`], of the reasons to stop, and of stacks.
 const CAUSE_TEXT: u64 = 1;
 const WHY_TEXT: u64 = 100;
+const STACK_TEXT: u64 = 200;
 
 /// All names and texts of notes, once.
-fn intern_notes() -> Message {
+fn intern_notes(model: &Model) -> Message {
     let entry = |iid: u64, text: &str| Message::new().number(1, iid).text(2, text);
     let mut data = Message::new();
     for (note, name) in (1..).zip(NOTES) {
@@ -103,6 +106,9 @@ fn intern_notes() -> Message {
     }
     for why in Why::ALL {
         data = data.message(29, &entry(WHY_TEXT + why as u64, why.text()));
+    }
+    for (stack, text) in (STACK_TEXT..).zip(&model.stacks).skip(1) {
+        data = data.message(29, &entry(stack, text));
     }
     data
 }
@@ -118,7 +124,7 @@ fn note_text(event: Message, note: u64, text: u64) -> Message {
 /// The whole trace.
 pub(super) fn write(model: &Model, tracks: &[u32], out: &mut dyn Write) -> io::Result<()> {
     let mut writer = Writer { out, names: Names { known: HashMap::new() }, is_first: true };
-    writer.packet(Message::new().message(12, &intern_notes()))?;
+    writer.packet(Message::new().message(12, &intern_notes(model)))?;
     describe(&mut writer, model, tracks)?;
     for p in 0..model.procs.len() {
         processor(&mut writer, model, p)?;
@@ -218,7 +224,11 @@ fn processor(writer: &mut Writer<'_>, model: &Model, p: usize) -> io::Result<()>
             event = note_number(event, GOROUTINE_ID, model.goroutines[span.g as usize].id);
             event = note_number(event, WAITED_NS, span.waited());
             event = note_text(event, BECAUSE, CAUSE_TEXT + u64::from(span.cause));
-            note_text(event, ENDED, WHY_TEXT + span.why as u64)
+            event = note_text(event, ENDED, WHY_TEXT + span.why as u64);
+            match span.stack {
+                0 => event,
+                stack => note_text(event, STACK, STACK_TEXT + u64::from(stack)),
+            }
         })?;
         writer.end(span.end, track)?;
     }

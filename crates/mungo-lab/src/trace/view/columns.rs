@@ -49,12 +49,14 @@ pub(super) fn write(model: &Model, out: &mut dyn Write) -> io::Result<()> {
     // Both are below 16.
     put("tag", Column(spans().map(|s| s.why as u8 | s.cause << 4).collect()))?;
     put("reason", Column::of(spans().map(|s| s.reason.into())))?;
+    put("stack", Column::of(spans().map(|s| s.stack.into())))?;
     let goroutines = || model.goroutines.iter();
     let time = |ns: u64| if ns == UNKNOWN { 0 } else { ns.saturating_add(1) };
     put("id", Column::of(goroutines().map(|g| g.id)))?;
     put("runtime", Column::of(goroutines().map(|g| g.runtime.into())))?;
     put("place", Column::of(goroutines().map(|g| g.place.into())))?;
     put("parent", Column::of(goroutines().map(|g| optional(g.parent))))?;
+    put("made-in", Column::of(goroutines().map(|g| g.made_in.into())))?;
     put("created", Column::of(goroutines().map(|g| time(g.created))))?;
     put("ended", Column::of(goroutines().map(|g| time(g.ended))))?;
     let names = region_names(model);

@@ -49,6 +49,7 @@ async function readTrace() {
     () => { T.waker = column("waker", n, Uint32Array); },
     () => { T.tag = bytesOf("tag"); },
     () => { T.reason = column("reason", n, Uint16Array); },
+    () => { T.stack = column("stack", n, Uint32Array); T.madeIn = column("made-in", m, Uint32Array); },
     () => { T.id = column("id", m, Float64Array); T.runtime = column("runtime", m, Uint32Array); },
     () => { T.place = column("place", m, Uint32Array); T.parent = column("parent", m, Uint32Array); },
     () => { T.created = column("created", m, Float64Array); T.ended = column("ended", m, Float64Array); },

@@ -63,10 +63,13 @@ function details() {
   let ran = 0, waited = 0;
   for (const span of spans) { ran += T.ran[span]; waited += T.waited[span]; }
   add("in all", `${spans.length} runs, ${time(ran)} running, ${time(waited)} waiting for a processor`);
+  const stackLines = stack => facts.stacks[stack].split("\n").flatMap((line, i) => i ? [element("br"), line] : [line]);
+  if (T.madeIn[g]) add("made in", ...stackLines(T.madeIn[g]));
   if (s !== NONE) {
     const start = T.start[s], reason = facts.reasons[T.reason[s]];
     add("this run", `${time(T.ran[s])} on ${facts.procs[T.p[s]].name} from ${moment(start)} on, then ` +
       facts.whys[why(s)] + (reason ? ` (${reason})` : ""));
+    if (T.stack[s]) add("it stopped in", ...stackLines(T.stack[s]));
     add("before", `runnable for ${time(T.waited[s])}: ${facts.causes[cause(s)]}, in the queue of ` +
       (T.home[s] ? facts.procs[T.home[s] - 1].name : "all processors"));
     add("meanwhile", ...meanwhile(s));
@@ -320,6 +323,7 @@ function hover(event, { t, p, g, s }) {
     if (inside || p !== undefined) lines.push(`ran ${time(T.ran[s])} on ${facts.procs[T.p[s]].name}, then ${facts.whys[why(s)]}`,
       `waited ${time(T.waited[s])} before: ${facts.causes[cause(s)]}`);
     else lines.push(`${facts.whys[why(s)]}${T.reason[s] ? `: ${facts.reasons[T.reason[s]]}` : ""}, since ${time(t - start - T.ran[s])}`);
+    if (T.stack[s]) lines.push(...facts.stacks[T.stack[s]].split("\n").slice(0, 6));
   } else if (p !== undefined && p !== NONE) {
     lines.push(`${facts.procs[p].name}: nothing runs`);
   } else if (g !== undefined && g !== NONE) lines.push(goroutineName(g));

@@ -78,6 +78,7 @@ fn facts(model: &Model) -> serde_json::Value {
         "procs": procs.collect::<Vec<_>>(),
         "places": model.places,
         "reasons": model.reasons,
+        "stacks": model.stacks,
         "causes": CAUSES,
         "whys": Why::ALL.map(Why::text),
         "names": named.map(|(i, g)| json!([i, g.name])).collect::<Vec<_>>(),

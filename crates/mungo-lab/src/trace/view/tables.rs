@@ -159,6 +159,25 @@ pub(super) fn latency(model: &Model, a: &Analysis) -> String {
     html
 }
 
+/// Where goroutines waited, of a trace with stacks.
+fn stacks(html: &mut String, model: &Model, a: &Analysis) {
+    let rows: Vec<Vec<String>> = a
+        .stacks
+        .iter()
+        .map(|row| {
+            let [p50, _, p99, max] = quantiles(&row.times);
+            let stack = escape(&model.stacks[row.stack as usize]).replace('\n', "<br>");
+            let kind = escape(&model.kinds[row.kind as usize]);
+            let first = escape(&model.functions(row.stack, 2));
+            let what = format!("<details><summary>{kind} in {first}</summary>{stack}</details>");
+            vec![what, grouped(row.times.len()), time(row.total_ns), p50, p99, max, grouped(row.open)]
+        })
+        .collect();
+    let head = ["", "times", "in all", "p50", "p99", "max", "at the end"];
+    let note = "By what was waited for and the stack; a click shows all of it, the innermost call first.";
+    table(html, "Where goroutines waited", note, &head, &rows);
+}
+
 /// Tables below the time lines.
 pub(super) fn rest(model: &Model, a: &Analysis) -> String {
     let mut html = String::new();
@@ -221,6 +240,7 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
     let note =
         "From the stop until it was runnable again. Channels and locks have the low digits of their addresses.";
     table(&mut html, "What goroutines waited for", note, &head, &rows);
+    stacks(&mut html, model, a);
     let rows: Vec<Vec<String>> = a
         .graph
         .edges

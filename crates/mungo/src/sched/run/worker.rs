@@ -143,7 +143,7 @@ pub(crate) fn run_without_p(m: &'static M, g: GPtr) {
 #[cold]
 fn without_p(m: &M, g: GPtr, switch: Switch) -> Option<Found> {
     m.load_own_tls();
-    traced::blocked(m, &g);
+    traced::blocked(m, &g, traced::At::Suspended);
     m.stray.store(false, Relaxed); // it has no goroutine any more
     let why = if switch == Switch::Preempted { Why::Preempted } else { Why::Unblocked };
     enqueue(m.shared(), g, why, From::Elsewhere);

@@ -133,7 +133,7 @@ pub(crate) fn owes_ticket(m: &M) -> bool {
 pub(crate) fn give_way(m: &M, g: &G) {
     let p = m.p();
     if p.is_none() {
-        traced::blocked(m, g);
+        traced::blocked(m, g, traced::At::Handler);
     }
     if let Some(p) = p {
         p.counters.preemptions.add(1);
@@ -147,7 +147,7 @@ pub(crate) fn give_way(m: &M, g: &G) {
 /// Queues a goroutine without a P and sleeps with its thread. The caller is in the runtime. Returns `false` if the
 /// monitor let it run without a P.
 pub(crate) fn wait_for_p(m: &M, g: &G) -> bool {
-    traced::blocked(m, g);
+    traced::blocked(m, g, traced::At::Caller);
     queue_and_sleep(m, g, None)
 }
 

@@ -142,7 +142,7 @@ impl Wish {
             Some((sink, clients)) => (sink, clients + 1),
             None => {
                 let kept = Kept { last: Duration::from_secs(10), max_bytes: 10 << 20 };
-                (tracer::start_recorder(kept, Triggers::default())?, 1)
+                (tracer::start_recorder(kept, false, Triggers::default())?, 1)
             }
         });
         self.is_recorded = true;

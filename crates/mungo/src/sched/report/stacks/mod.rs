@@ -18,10 +18,14 @@
 mod capture;
 #[cfg(all(feature = "backtrace", mungo_native))]
 mod names;
+#[cfg(mungo_stacks)]
+mod rules;
 #[cfg(all(feature = "backtrace", mungo_native))]
 mod tables;
 #[cfg(all(feature = "backtrace", mungo_native))]
 mod unwind;
+#[cfg(mungo_stacks)]
+mod walk;
 
 #[cfg(all(feature = "backtrace", mungo_native))]
 pub(crate) use self::{
@@ -35,6 +39,15 @@ pub(crate) use self::{
     names::{forget_symbols, name, of_program},
     unwind::{Trace, Unwinder},
 };
+
+/// What traces need.
+#[cfg(mungo_stacks)]
+pub(crate) use self::walk::{know_code, of_caller, of_interrupted, of_suspended};
+
+#[cfg(not(mungo_stacks))]
+mod no_walk;
+#[cfg(not(mungo_stacks))]
+pub(crate) use no_walk::{know_code, of_interrupted, of_suspended};
 
 #[cfg(not(all(feature = "backtrace", mungo_native)))]
 mod absent;
@@ -150,7 +163,7 @@ impl Registers {
     }
 
     /// Returns the registers of the caller, as long as it has not returned.
-    #[cfg(all(feature = "profile", target_arch = "x86_64", target_os = "linux"))]
+    #[cfg(any(mungo_stacks, all(feature = "profile", target_arch = "x86_64", target_os = "linux")))]
     #[inline(always)]
     pub(crate) fn here() -> Registers {
         let (ip, sp, bp);

@@ -52,6 +52,21 @@ pub(crate) fn of_program(frames: &[Frame]) -> Range<usize> {
     inner.unwrap_or(0)..outer
 }
 
+/// Returns whose a function is, for a reader of a trace, which then does as [`of_program`].
+#[cfg(mungo_stacks)]
+pub(super) fn part_of(frame: &Frame) -> mungo_trace::Part {
+    use mungo_trace::Part;
+    let is_corosensei = || frame.file.as_deref().is_some_and(|file| file.contains("/corosensei-"));
+    match () {
+        () if is_ours(frame, "sched/run/worker.rs") => Part::Begin,
+        () if is_corosensei() || ["sched/", "stack/"].iter().any(|part| is_ours(frame, part)) => {
+            Part::Scheduler
+        }
+        () if starts_closure(frame) => Part::Closure,
+        () => Part::Program,
+    }
+}
+
 /// Returns whether it is a function in this part of the runtime's own sources. By the file, since names of inlined
 /// functions are short in programs with line tables only.
 fn is_ours(frame: &Frame, part: &str) -> bool {

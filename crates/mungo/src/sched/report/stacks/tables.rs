@@ -65,24 +65,55 @@ pub(super) fn modules() -> Vec<(Module<Vec<u8>>, Table)> {
     modules
 }
 
+/// Where an object's unwind tables lie, before it is moved to its base.
+pub(super) struct Sections {
+    pub(super) base: usize,
+    /// Its `.eh_frame_hdr`.
+    pub(super) index: Range<usize>,
+    /// Its `.eh_frame`, and what follows it in its segment.
+    pub(super) table: Range<usize>,
+    /// Whether no code writes to that segment.
+    #[cfg_attr(not(mungo_stacks), allow(dead_code))]
+    pub(super) is_constant: bool,
+    /// All that is loaded.
+    pub(super) all: Range<usize>,
+}
+
+/// Finds the unwind tables of an object.
+///
+/// # Safety
+/// The object of `info` is loaded.
+pub(super) unsafe fn sections(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Option<Sections> {
+    let base = info.dlpi_addr as usize;
+    let range = |h: &libc::Elf64_Phdr| h.p_vaddr as usize..(h.p_vaddr + h.p_memsz) as usize;
+    let index = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).map(range)?;
+    if index.len() < 8 {
+        return None;
+    }
+    // SAFETY: by the caller, its segments are mapped at these addresses, and these are readable.
+    let begin = unsafe { &*((base + index.start) as *const [u8; 8]) };
+    // Version 1, and the table's place as a signed distance from here (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`): what all
+    // linkers write.
+    let [1, 0x1b, _, _, a, b, c, d] = *begin else { return None };
+    let start = index.start.checked_add_signed(4 + i32::from_le_bytes([a, b, c, d]) as isize)?;
+    let segments = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+    let segment = segments().find(|segment| range(segment).contains(&start))?;
+    let all = segments().map(|s| range(s).start).min()?..segments().map(|s| range(s).end).max()?;
+    let (table, is_constant) = (start..range(segment).end, segment.p_flags & libc::PF_W == 0);
+    Some(Sections { base, index, table, is_constant, all })
+}
+
 /// # Safety
 /// The object of `info` is loaded.
 unsafe fn module(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Option<(Module<Vec<u8>>, Table)> {
-    let base = info.dlpi_addr as usize;
+    // SAFETY: by the caller.
+    let Sections { base, index, table, all, .. } = unsafe { sections(info, headers) }?;
     let range = |h: &libc::Elf64_Phdr| h.p_vaddr as usize..(h.p_vaddr + h.p_memsz) as usize;
-    let loaded = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD).map(range);
-    let index = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).map(range)?;
     // SAFETY: by the caller, segments are mapped at these addresses, and these are readable.
     let bytes = |part: &Range<usize>| unsafe {
         std::slice::from_raw_parts((base + part.start) as *const u8, part.len()).to_vec()
     };
     let index_bytes = bytes(&index);
-    // Version 1, and the table's place as a signed distance from here (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`): what all
-    // linkers write.
-    let [1, 0x1b, _, _, a, b, c, d, ..] = index_bytes[..] else { return None };
-    let start = index.start.checked_add_signed(4 + i32::from_le_bytes([a, b, c, d]) as isize)?;
-    let table = start..loaded().find(|segment| segment.contains(&start))?.end;
-    let all = loaded().map(|s| s.start).min()?..loaded().map(|s| s.end).max()?;
     let as_u64 = |r: &Range<usize>| r.start as u64..r.end as u64;
     let sections = ExplicitModuleSectionInfo {
         base_svma: 0,

@@ -1,0 +1,63 @@
+//! A trace with more than the usual events.
+
+use super::Tracing;
+use crate::tracer;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Says what is in a trace: see [`Tracing::builder`].
+///
+/// ```
+/// # if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) { return Ok(()) }
+/// let file = std::env::temp_dir().join(format!("mungo-doc-{}.stacks", std::process::id()));
+/// let tracing = mungo::trace::Tracing::builder().stacks(true).start(&file)?;
+/// #[inline(never)]
+/// fn waits_for_a_value(from: mungo::chan::Receiver<u8>) -> u8 {
+///     from.recv().unwrap()
+/// }
+/// let (to, from) = mungo::chan::bounded(0);
+/// let waiter = mungo::go(move || waits_for_a_value(from));
+/// mungo::sleep(std::time::Duration::from_millis(1));
+/// to.send(7).unwrap();
+/// assert_eq!(waiter.join().unwrap(), 7);
+/// tracing.stop()?;
+/// // The name of the function in which the goroutine waited.
+/// let (name, bytes) = (b"waits_for_a_value", std::fs::read(&file)?);
+/// assert!(bytes.windows(name.len()).any(|window| window == name));
+/// # std::fs::remove_file(file)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a builder does nothing until `start`"]
+pub struct Builder {
+    pub(super) stacks: bool,
+}
+
+impl Builder {
+    /// Sets whether the trace has the stack of each goroutine that parks, is preempted, comes back from a call that
+    /// blocked its thread, or makes another one. Default: no. It has the inner 64 calls of a stack.
+    ///
+    /// It is for Linux on x86-64, with the feature `backtrace`. `docs/trace.md` says what it costs.
+    pub fn stacks(mut self, stacks: bool) -> Self {
+        self.stacks = stacks;
+        self
+    }
+
+    /// Starts the trace as [`trace::start`](super::start).
+    ///
+    /// # Errors
+    /// As there. `Unsupported` if there are no stacks on this platform or in this build.
+    pub fn start(self, path: impl AsRef<Path>) -> io::Result<Tracing> {
+        tracer::check_stacks(self.stacks)?; // before the file is made
+        self.start_writer(File::create(path)?)
+    }
+
+    /// Starts the trace as [`trace::start_writer`](super::start_writer).
+    ///
+    /// # Errors
+    /// As there. `Unsupported` if there are no stacks on this platform or in this build.
+    pub fn start_writer(self, out: impl Write + Send + 'static) -> io::Result<Tracing> {
+        Ok(Tracing { sink: Some(tracer::start(Box::new(out), self.stacks)?) })
+    }
+}
