@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::{go_named, wait_until_parked};
 use mungo::chan::unbounded;
 use mungo::policy::Chaos;
 use mungo::{Metrics, Runtime, trace};
