@@ -215,7 +215,7 @@ fn default_procs() {
 fn the_environment_sets_the_number_of_procs() {
     // Each P has stacks at hand.
     let few = child::is_emulated("guard pages take mappings of their own: no room for the stacks of 1024 Ps");
-    let most = if few { "500" } else { "1024" };
+    let most = if few { "200" } else { "1024" };
     for (value, procs) in [("1", "1"), (" 7 ", "7"), (most, most)] {
         let mut command = child::command("default_procs");
         command.env("MUNGO_PROCS", value);
