@@ -59,12 +59,14 @@ impl Births {
         }
     }
 
-    /// Forgets goroutines that do not live, by `census`, should ends have been lost and too many be known.
-    pub(super) fn prune(&mut self, census: impl FnOnce() -> Vec<Known>) {
-        if !self.is_lossy || self.alive.len() < 2 * self.pruned + ROOM {
-            return;
-        }
-        let existed = census().into_iter().filter(|known| known.kind == kind::EXISTED);
+    /// Returns whether it is time to [`prune`](Self::prune): ends have been lost, and the list has doubled since then.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.is_lossy && self.alive.len() >= 2 * self.pruned + ROOM
+    }
+
+    /// Forgets goroutines that do not live, by a census.
+    pub(super) fn prune(&mut self, census: &[Known]) {
+        let existed = census.iter().filter(|known| known.kind == kind::EXISTED);
         let live: HashSet<_> = existed.map(|known| (known.runtime, low(known.body))).collect();
         self.alive.retain(|g, _| live.contains(g));
         (self.is_lossy, self.pruned) = (false, self.alive.len());
@@ -211,13 +213,19 @@ mod tests {
     fn where_events_were_lost_the_dead_are_forgotten() {
         let record = |kind, argument, body| Record::new(1, kind, argument, 3, body);
         let created = |g: usize| record(kind::CREATED, 0, body(g as u64, 4));
-        let census = || vec![Known { runtime: 1, kind: kind::EXISTED, body: body(7, 4), text: "".into() }];
+        let census = [Known { runtime: 1, kind: kind::EXISTED, body: body(7, 4), text: "".into() }];
+        let prune = |births: &mut Births| {
+            if births.are_too_many() {
+                births.prune(&census);
+            }
+        };
         let mut births = Births::default();
         births.read(&block(1, 0, 0, &(0..ROOM).map(created).collect::<Vec<_>>()));
-        births.prune(census);
+        prune(&mut births);
         assert_eq!(births.known().len(), ROOM, "none was lost");
         births.read(&block(1, 0, 0, &[record(kind::DROPPED, 0, 5)]));
-        births.prune(census);
+        prune(&mut births);
         assert_eq!(births.known().len(), 1);
+        assert!(!births.are_too_many(), "until more is lost");
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! After a fork the child has no such thread, and perhaps a lock that is never free again: there is no tracing in it.
 
+use super::births::Births;
 use super::chunk;
 use super::drain::Round;
 use super::sink::{Kept, Recorder, SinkId, Snapshot, Stream, Summary};
@@ -297,7 +298,13 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         if is_last {
             control.finish_streams();
         }
+        let needs_census = control.births().any(|births| births.are_too_many());
         drop(control);
+        if needs_census {
+            let census = census::take(); // without the lock
+            let Ok(mut control) = lock() else { break };
+            control.births().filter(|births| births.are_too_many()).for_each(|births| births.prune(&census));
+        }
         for (path, snapshot) in snapshots {
             if let Err(error) = write_anew(&path, |out| snapshot.write_to(census::take(), out).map(drop)) {
                 say!("mungo: no snapshot of the trace in {}: {error}", path.display());
@@ -381,6 +388,14 @@ impl Control {
         }
         triggers::put_back(too_soon);
         snapshots
+    }
+
+    /// Returns what the recorders know of goroutines whose beginning they have dropped.
+    fn births(&mut self) -> impl Iterator<Item = &mut Births> {
+        self.sinks.iter_mut().filter_map(|entry| match &mut entry.sink {
+            Sink::Recorder { recorder, .. } => Some(recorder.births()),
+            Sink::Stream(_) => None,
+        })
     }
 
     /// Makes more chunks, if many were full or lanes have most of them.
