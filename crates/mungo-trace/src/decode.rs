@@ -2,7 +2,7 @@
 
 use crate::dictionary::{Dictionary, Place, PlaceId, StringId};
 use crate::event::{Cause, Event, How, Kind, Queue, Stop};
-use crate::format::{Block, NO_P, RECORD, Record, each_entry, each_function, each_stack, kind, stop, u64_at};
+use crate::format::{Block, NO_P, RECORD, Record, each_entry, each_function, each_stack, kind, stop};
 use crate::hash::NumberMap;
 use crate::stack::{Frame, Stack, StackId};
 
@@ -73,12 +73,10 @@ impl Decoder {
     pub(crate) fn events(&mut self, block: Block, payload: &[u8], out: &mut Vec<Raw>) {
         let mut lane = Lane { block, base: block.base, running: block.running, stack: None };
         let mut rest = payload;
-        while rest.len() >= RECORD {
-            let record = Record { head: u64_at(rest, 0), body: u64_at(rest, 8) };
-            rest = &rest[RECORD..];
-            let text_len = record.text_units() * RECORD;
-            let Some(text) = rest.get(..text_len) else { return };
-            rest = &rest[text_len..];
+        while let Some((first, after)) = rest.split_first_chunk() {
+            let record = Record::from_bytes(*first);
+            let Some((text, after)) = after.split_at_checked(record.text_units() * RECORD) else { return };
+            rest = after;
             let ticks = lane.base.saturating_add(u64::from(record.ticks()));
             let stack = if record.takes_stack() { lane.stack.take() } else { None };
             if record.is_switch() {

@@ -108,6 +108,19 @@ impl Record {
         Record { head, body }
     }
 
+    /// Returns the record with these bytes.
+    #[inline]
+    pub const fn from_bytes(bytes: [u8; RECORD]) -> Record {
+        let both = u128::from_le_bytes(bytes);
+        Record { head: both as u64, body: (both >> 64) as u64 }
+    }
+
+    /// Returns the bytes of the record.
+    #[inline]
+    pub const fn to_bytes(self) -> [u8; RECORD] {
+        (self.head as u128 | (self.body as u128) << 64).to_le_bytes()
+    }
+
     /// Returns a record of this kind at that time; its own is 0.
     #[inline]
     pub const fn at(self, ticks: u32) -> Record {

@@ -1,6 +1,7 @@
 //! What a trace says is what happened.
 
 mod common;
+mod trace_support;
 
 use common::{go_named, wait_until_parked};
 use mungo::chan::unbounded;
@@ -9,35 +10,9 @@ use mungo::{Metrics, Runtime, trace};
 use mungo_trace::{Event, How, Kind, Queue, StackEnd, StackId, Stop, Trace};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// A trace is of the whole process, so there is one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// A writer into memory.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Memory {
-    fn read(&self) -> Trace {
-        Trace::read(&self.0.lock().unwrap()[..]).expect("a trace")
-    }
-}
+use trace_support::{Memory, alone};
 
 /// Waits until all goroutines of a runtime are buried, and returns what it counted.
 fn settled(runtime: &Runtime) -> Metrics {

@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod common;
+mod trace_support;
 
 use common::{TempFile, child, go_named, wait_until_parked};
 use mungo::chan::{Receiver, bounded};
@@ -10,39 +11,12 @@ use mungo::trace::{self, FlightRecorder, Tracing};
 use mungo::{Runtime, go, sync};
 use mungo_trace::{Event, How, Kind, StackEnd, StackId, Stop, Trace};
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use trace_support::{Memory, alone};
 
 children!(ends, computes_beside_another);
-
-/// A trace is of the whole process, so there is one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// A writer into memory.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Memory {
-    fn read(&self) -> Trace {
-        Trace::read(&self.0.lock().unwrap()[..]).expect("a trace")
-    }
-}
 
 /// Traces with stacks what a goroutine of a runtime with so many Ps does.
 fn traced(procs: usize, work: impl FnOnce() + Send) -> Trace {

@@ -1,6 +1,7 @@
 //! Traces that come and go, writers that fail, and the flight recorder.
 
 mod common;
+mod trace_support;
 
 use common::{TempFile, wait_until};
 use mungo::policy::{Next, Proc, Scheduler};
@@ -10,14 +11,9 @@ use mungo_trace::{Kind, Stop, Trace};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// A trace is of the whole process, so there is one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+use trace_support::alone;
 
 /// A writer into memory that fails after so many bytes.
 #[derive(Clone)]

@@ -63,15 +63,17 @@ fn change_one(how: c_int, signal: c_int) -> c_int {
 /// Blocks the signals whose bits are set, of 1 to 32. Returns those that were blocked.
 #[unsafe(no_mangle)]
 extern "C" fn sigblock(bits: c_int) -> c_int {
-    change_bits(libc::SIG_BLOCK, u64::from(bits as u32))
-        .map_or_else(|error| c(error) as c_int, |old| old as c_int)
+    change_low(libc::SIG_BLOCK, bits)
 }
 
 /// Blocks the signals whose bits are set, and no others. Returns those of 1 to 32 that were blocked.
 #[unsafe(no_mangle)]
 extern "C" fn sigsetmask(bits: c_int) -> c_int {
-    change_bits(libc::SIG_SETMASK, u64::from(bits as u32))
-        .map_or_else(|error| c(error) as c_int, |old| old as c_int)
+    change_low(libc::SIG_SETMASK, bits)
+}
+
+fn change_low(how: c_int, bits: c_int) -> c_int {
+    change_bits(how, u64::from(bits as u32)).map_or_else(|error| c(error) as c_int, |old| old as c_int)
 }
 
 /// Makes a change by a mask of bits. Returns the old one, or the error as a number below zero.

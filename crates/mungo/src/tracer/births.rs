@@ -2,8 +2,9 @@
 //! decided. It reads what it drops. So it keeps as much as there are goroutines, not as there have been.
 
 use super::census::Known;
+use super::drain;
 use mungo_trace::Event;
-use mungo_trace::format::{BLOCK_HEADER, Block, EVENTS, RECORD, Record, body, kind, stop};
+use mungo_trace::format::{Block, EVENTS, RECORD, Record, body, kind, stop};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Number of rounds after which a second generation of ends without a birth begins. The birth may come in a later round
@@ -37,15 +38,12 @@ pub(super) struct Births {
 impl Births {
     /// Takes what is about to be dropped: whole blocks of a round. Blocks are not in the order of time: a goroutine may
     /// end in one that comes before the one in which it begins, or in an earlier round.
-    pub(super) fn read(&mut self, mut blocks: &[u8]) {
+    pub(super) fn read(&mut self, blocks: &[u8]) {
         let mut ended = Vec::new();
-        while let Some((header, rest)) = blocks.split_first_chunk::<BLOCK_HEADER>() {
-            let block = Block::from_bytes(header);
-            let Some((payload, rest)) = rest.split_at_checked(block.len as usize) else { break };
+        for (block, payload) in drain::blocks(blocks) {
             if block.kind == EVENTS {
                 self.read_events(block, payload.as_chunks::<RECORD>().0, &mut ended);
             }
-            blocks = rest;
         }
         for g in ended {
             if self.alive.remove(&g).is_none() {
@@ -75,8 +73,7 @@ impl Births {
     fn read_events(&mut self, block: Block, mut records: &[[u8; RECORD]], ended: &mut Vec<(u16, u64)>) {
         let mut running = block.running;
         while let Some((first, rest)) = records.split_first() {
-            let both = u128::from_le_bytes(*first);
-            let record = Record { head: both as u64, body: (both >> 64) as u64 };
+            let record = Record::from_bytes(*first);
             let Some((text, rest)) = rest.split_at_checked(record.text_units()) else { return };
             records = rest;
             let runtime = if block.m == Event::OUTSIDE { record.p() } else { block.runtime as u16 };
@@ -155,8 +152,7 @@ mod tests {
         let len = (records.len() * RECORD) as u32;
         let mut bytes = Block { kind: EVENTS, len, runtime, m, running, base: 0 }.to_bytes().to_vec();
         for record in records {
-            bytes.extend(record.head.to_le_bytes());
-            bytes.extend(record.body.to_le_bytes());
+            bytes.extend(record.to_bytes());
         }
         bytes
     }

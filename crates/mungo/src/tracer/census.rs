@@ -53,6 +53,5 @@ pub(super) fn put(out: &mut Vec<u8>, known: &[Known], ticks: u64) -> u64 {
 }
 
 fn push(out: &mut Vec<u8>, record: Record) {
-    out.extend(record.head.to_le_bytes());
-    out.extend(record.body.to_le_bytes());
+    out.extend(record.to_bytes());
 }

@@ -68,7 +68,7 @@ impl Round {
         self.bytes.resize(begin + (to - from) * RECORD, 0);
         for (at, out) in (from..to).zip(self.bytes[begin..].as_chunks_mut::<RECORD>().0) {
             let record = chunk.read(at);
-            *out = bytes_of(record);
+            *out = record.to_bytes();
             if text != 0 {
                 text -= 1;
                 continue;
@@ -91,19 +91,16 @@ impl Round {
 
     /// Returns the blocks without stacks, for those who did not ask for them.
     pub(super) fn without_stacks(&self) -> Vec<u8> {
-        let (mut out, mut blocks) = (Vec::with_capacity(self.bytes.len()), &self.bytes[..]);
-        while let Some((header, rest)) = blocks.split_first_chunk::<BLOCK_HEADER>() {
-            let block = Block::from_bytes(header);
-            let (payload, rest) = rest.split_at(block.len as usize);
+        let mut out = Vec::with_capacity(self.bytes.len());
+        for (block, payload) in blocks(&self.bytes) {
             let begin = out.len();
-            out.extend(header);
+            out.extend(block.to_bytes());
             match block.kind {
                 EVENTS => put_without_stacks(&mut out, payload.as_chunks::<RECORD>().0),
                 _ => out.extend(payload),
             }
             let len = (out.len() - begin - BLOCK_HEADER) as u32;
             out[begin..][..BLOCK_HEADER].copy_from_slice(&Block { len, ..block }.to_bytes());
-            blocks = rest;
         }
         out
     }
@@ -131,7 +128,7 @@ impl Round {
     }
 
     fn push(&mut self, record: Record) {
-        self.bytes.extend(bytes_of(record));
+        self.bytes.extend(record.to_bytes());
     }
 }
 
@@ -139,8 +136,7 @@ impl Round {
 fn put_without_stacks(out: &mut Vec<u8>, records: &[[u8; RECORD]]) {
     let mut text = 0;
     for bytes in records {
-        let both = u128::from_le_bytes(*bytes);
-        let record = Record { head: both as u64, body: (both >> 64) as u64 };
+        let record = Record::from_bytes(*bytes);
         if text == 0 && record.kind() == kind::STACK {
             continue;
         }
@@ -149,6 +145,13 @@ fn put_without_stacks(out: &mut Vec<u8>, records: &[[u8; RECORD]]) {
     }
 }
 
-fn bytes_of(record: Record) -> [u8; RECORD] {
-    (u128::from(record.head) | u128::from(record.body) << 64).to_le_bytes()
+/// Goes through whole blocks: their headers and payloads.
+pub(super) fn blocks(mut bytes: &[u8]) -> impl Iterator<Item = (Block, &[u8])> {
+    std::iter::from_fn(move || {
+        let (header, rest) = bytes.split_first_chunk::<BLOCK_HEADER>()?;
+        let block = Block::from_bytes(header);
+        let (payload, rest) = rest.split_at_checked(block.len as usize)?;
+        bytes = rest;
+        Some((block, payload))
+    })
 }

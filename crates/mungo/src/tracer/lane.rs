@@ -339,8 +339,7 @@ pub(super) fn cut(text: &str) -> &[u8] {
 pub(super) fn text_unit(bytes: &[u8]) -> Record {
     let mut unit = [0; RECORD];
     unit[..bytes.len()].copy_from_slice(bytes);
-    let [head, body] = [0, 8].map(|at| u64::from_le_bytes(unit[at..at + 8].try_into().expect("eight bytes")));
-    Record { head, body }
+    Record::from_bytes(unit)
 }
 
 /// A swap of a value with one writer, without a locked instruction.

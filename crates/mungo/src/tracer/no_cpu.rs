@@ -66,8 +66,7 @@ fn put(out: &mut Vec<u8>, Thread { runtime, m, .. }: Thread, ticks: u64, record:
     let header = Block { kind: EVENTS, len: RECORD as u32, runtime, m, running: 0, base: ticks };
     out.reserve(BLOCK_HEADER + RECORD);
     out.extend(header.to_bytes());
-    out.extend(record.head.to_le_bytes());
-    out.extend(record.body.to_le_bytes());
+    out.extend(record.to_bytes());
 }
 
 /// Returns the time in ns that a thread of this process could run and had no CPU, since it began.
