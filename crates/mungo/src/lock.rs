@@ -10,7 +10,7 @@
 //! This layer knows no goroutines. The scheduler and all above it have a lock that is told at compile time how its
 //! holder stays in the runtime (`sched/run/lock.rs`); the layers below the scheduler ask by a pointer to a function.
 
-use crate::sys::futex;
+use crate::sys::{futex, spin::spin};
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -23,44 +23,31 @@ use std::sync::atomic::{
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
-/// Number of `PAUSE`s between two looks, each of which costs the holder a cache miss. The longer the pause, the more
-/// the holder gets done with the guarded lines in its cache: a thread that spins hard gets its turn after each of the
-/// other's.
-/// TUNED: four senders and four receivers on one channel and two CPUs: 112 ns a message with 1 `PAUSE` between looks,
-/// 65 with 4, 36 with 10, 26 with 30, 24 with 50, 22 with 100.
-const PAUSES: u32 = 40;
-/// Number of looks before the thread sleeps.
-const LOOKS: u32 = 16;
-
-/// A lock alone, for callers that keep themselves from being preempted, and know what it guards.
-pub(crate) struct RawLock(AtomicU32);
+/// A lock alone.
+struct RawLock(AtomicU32);
 
 impl RawLock {
-    pub(crate) const fn new() -> RawLock {
+    const fn new() -> RawLock {
         RawLock(AtomicU32::new(FREE))
     }
 
     #[inline]
-    pub(crate) fn lock(&self) {
-        // ORDERING: Acquire pairs with the Release of `unlock`.
-        if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+    fn lock(&self) {
+        if !self.try_lock() {
             self.lock_slow();
         }
     }
 
     #[inline]
-    pub(crate) fn try_lock(&self) -> bool {
-        // ORDERING: as in `lock`.
+    fn try_lock(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release of `unlock`.
         self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
     #[cold]
     fn lock_slow(&self) {
-        for _ in 0..LOOKS {
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            if self.0.load(Relaxed) == FREE && self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-                return;
-            }
+        if spin(|| self.0.load(Relaxed) == FREE && self.try_lock()) {
+            return;
         }
         // ORDERING: as in `lock`. A thread that sleeps leaves CONTENDED behind, so that each unlock wakes one.
         while self.0.swap(CONTENDED, Acquire) != FREE {
@@ -71,7 +58,7 @@ impl RawLock {
     /// # Safety
     /// The caller holds the lock.
     #[inline]
-    pub(crate) unsafe fn unlock(&self) {
+    unsafe fn unlock(&self) {
         // ORDERING: Release publishes the critical section to the next `lock`.
         if self.0.swap(FREE, Release) == CONTENDED {
             futex::wake(&self.0, 1);

@@ -10,7 +10,14 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-children!(no_descriptors, no_descriptors_by_name, no_descriptors_for_sockets, no_proc, no_membarrier);
+children!(
+    no_descriptors,
+    no_descriptors_by_name,
+    no_descriptors_for_sockets,
+    no_proc,
+    no_membarrier,
+    no_membarrier_any_more
+);
 
 /// Uses up all descriptors that the process may have.
 fn use_up_descriptors() -> Vec<OwnedFd> {
@@ -130,7 +137,38 @@ fn no_proc() {
 
 fn no_membarrier() {
     common::forbid(libc::SYS_membarrier);
+    block_and_announce(runtime(1));
+}
+
+/// The runtime has counted on it, and then it is gone.
+fn no_membarrier_any_more() {
     let rt = runtime(1);
+    rt.spawn(|| ()).join().unwrap();
+    common::forbid(libc::SYS_membarrier);
+    block_and_announce(rt);
+    // A channel that many fight for: threads that go to sleep for its lock, and are woken.
+    let (tx, rx) = mungo::chan::bounded(1);
+    let rt = runtime(2);
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (tx, rx) = (tx.clone(), rx.clone());
+            rt.spawn(move || {
+                (0..20_000).for_each(|i: u32| {
+                    tx.send(i).unwrap();
+                    rx.recv().unwrap();
+                })
+            })
+        })
+        .collect();
+    (0..20_000).for_each(|i| {
+        tx.send(i).unwrap();
+        rx.recv().unwrap();
+    });
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    common::end(rt);
+}
+
+fn block_and_announce(rt: mungo::Runtime) {
     block(&rt);
     // The one that announces itself, too.
     let (tx, rx) = std::sync::mpsc::channel();
@@ -166,6 +204,14 @@ fn a_socket_without_a_descriptor_is_an_error() {
 #[test]
 fn goroutines_that_block_are_found_without_proc() {
     assert_done("no_proc");
+}
+
+#[test]
+fn goroutines_that_block_are_found_when_membarrier_is_gone() {
+    if child::is_emulated(common::NO_FILTERS) {
+        return;
+    }
+    assert_done("no_membarrier_any_more");
 }
 
 #[test]

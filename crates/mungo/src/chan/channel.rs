@@ -15,9 +15,9 @@ use super::buffer::Buffer;
 use super::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use super::queue::{Ending, Kind, Node, Operation, Outcome, Queue, WakeList};
 use super::timer::{Limit, is_over};
+use crate::protocols::asymmetric_lock::AsymmetricLock;
 use crate::protocols::claim::Claim;
 use crate::reason::{Awaited, WaitReason};
-use crate::sched::run::lock::RawLock;
 use crate::sched::run::park::{self, Entered, Waiter};
 use crate::sched::timers;
 use std::cell::UnsafeCell;
@@ -39,7 +39,7 @@ const ONE_CHANGE: u32 = 4;
 
 /// A channel without its values.
 pub(crate) struct Core {
-    lock: RawLock,
+    lock: AsymmetricLock,
     state: UnsafeCell<State>,
     /// `CAN_RECV`, `CAN_SEND`, and how often they changed; for readers without the lock. Written under it.
     signs: AtomicU32,
@@ -104,7 +104,7 @@ impl Core {
         };
         let signs = if capacity == 0 { 0 } else { CAN_SEND };
         Core {
-            lock: RawLock::new(),
+            lock: AsymmetricLock::new(),
             state: UnsafeCell::new(state),
             signs: AtomicU32::new(signs),
             capacity,

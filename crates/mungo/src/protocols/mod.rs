@@ -4,6 +4,7 @@
 //! mutex and the lock for readers and writers (`sync/mutex/core.rs`, `sync/rwlock/core.rs`), the queue of a channel
 //! (`chan/queue/mod.rs`).
 
+pub(crate) mod asymmetric_lock;
 pub(crate) mod claim;
 pub(crate) mod closing;
 pub(crate) mod idle;

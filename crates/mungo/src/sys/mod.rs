@@ -12,12 +12,14 @@ pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod futex;
 pub(crate) mod interrupted;
+pub(crate) mod membarrier;
 pub(crate) mod modules;
 pub(crate) mod next;
 pub(crate) mod say;
 pub(crate) mod secure;
 pub(crate) mod signal;
 pub(crate) mod spelling;
+pub(crate) mod spin;
 pub(crate) mod task;
 pub(crate) mod thread;
 

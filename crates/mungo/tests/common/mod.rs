@@ -143,7 +143,7 @@ pub(crate) fn counting() -> (Arc<Wakes>, Waker) {
 /// Why [`forbid`] cannot be used under an emulator.
 pub(crate) const NO_FILTERS: &str = "filters of system calls are not emulated";
 
-/// Makes a system call fail with ENOSYS from here on, as the filter of a container may.
+/// Makes a system call fail with ENOSYS from here on, in all threads, as the filter of a container may.
 pub(crate) fn forbid(call: libc::c_long) {
     let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut filter = [
@@ -153,10 +153,11 @@ pub(crate) fn forbid(call: libc::c_long) {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: a program that outlives the calls; the process has one thread.
+    // SAFETY: a program that outlives the calls.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let set = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
+        let (mode, threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        let set = libc::syscall(libc::SYS_seccomp, mode, threads, &raw const program);
         assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     }
 }

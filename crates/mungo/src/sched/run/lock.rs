@@ -3,8 +3,6 @@
 use super::current::NoPreempt;
 use crate::lock::{self, Hooks, NoPreemption};
 
-pub(crate) use crate::lock::RawLock;
-
 pub(crate) type Lock<T> = lock::Lock<T, NoPreempt>;
 pub(crate) type Guard<'a, T> = lock::Guard<'a, T, NoPreempt>;
 

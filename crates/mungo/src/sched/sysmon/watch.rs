@@ -27,7 +27,7 @@ use crate::sched::run::p::{P, PREEMPT, RETIRE};
 use crate::sched::shared::Shared;
 use crate::sched::threads::strays::Strays;
 use crate::sched::threads::{blocking, preempt};
-use crate::sys::{clock, task};
+use crate::sys::{clock, membarrier, task};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// The monitor's last look at a P.
@@ -229,7 +229,7 @@ impl Watch {
             return false;
         }
         let ran = seen.ran_ns(now);
-        if ran >= ANNOUNCED_NS && announced(m) && (blocking::has_membarrier() || seen.cpu_stands) {
+        if ran >= ANNOUNCED_NS && announced(m) && (membarrier::is_present() || seen.cpu_stands) {
             return self.retake(shared, m, p, now, false);
         }
         if ran < SUSPECT_NS {
@@ -379,7 +379,7 @@ impl Watch {
     fn evict(&mut self, shared: &Shared, m: &'static M, p: &P, now: u64) {
         let allowed = match shared.config.async_preempt {
             AsyncPreempt::Off => false,
-            AsyncPreempt::Thread => blocking::has_membarrier(),
+            AsyncPreempt::Thread => membarrier::is_present(),
             AsyncPreempt::Inject => true,
         };
         let tick = p.tick.load(Relaxed);

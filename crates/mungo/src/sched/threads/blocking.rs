@@ -26,7 +26,7 @@ use crate::sched::run::g::{G, Switch};
 use crate::sched::run::m::{CONTESTED, M};
 use crate::sched::run::p::P;
 use crate::sched::traced;
-use crate::sys::clock;
+use crate::sys::{clock, membarrier};
 use std::ptr::null_mut;
 use std::sync::atomic::{
     Ordering::{Relaxed, Release, SeqCst},
@@ -72,19 +72,6 @@ impl Drop for Announced {
     }
 }
 
-/// Returns whether this kernel has the barrier of the protocol; asked (and registered for) once. Without it a P can
-/// still be taken from a thread that sleeps: see [`stands_still`].
-pub(crate) fn has_membarrier() -> bool {
-    use std::sync::OnceLock;
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
-}
-
-fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: no memory involved.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-}
-
 /// Returns whether the M's thread has had no CPU for a while since the contest began. Then it has passed a full
 /// barrier, in the kernel's scheduler, and passes another one before it goes on: as good as a `membarrier`, where the
 /// kernel or a filter of system calls does not allow that. The while is long beside the time that a store takes to be
@@ -106,10 +93,7 @@ pub(crate) fn retake<'a>(m: &'a M, p: &'a P, computes: bool) -> Option<&'a P> {
     let ours = std::ptr::from_ref(p).cast_mut();
     // The M may have given the P up by itself since we looked.
     m.p.compare_exchange(ours, CONTESTED, Relaxed, Relaxed).ok()?;
-    let passed = match has_membarrier() {
-        true => membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED),
-        false => stands_still(m),
-    };
+    let passed = membarrier::everywhere() || stands_still(m);
     let taken = passed && m.is_outside();
     let moment = traced::moment(m);
     // ORDERING: Release: an M that saw the contest waits for our lock and looks again.

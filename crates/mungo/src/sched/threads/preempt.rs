@@ -30,7 +30,7 @@ use crate::sched::run::m::M;
 use crate::sched::run::p::RETIRE;
 use crate::sys::interrupted::{in_system_call, program_counter, repeat_call, signal_mask};
 use crate::sys::signal::{call_previous, is_marked, send_marked};
-use crate::sys::{affinity, modules};
+use crate::sys::{affinity, membarrier, modules};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -55,7 +55,7 @@ static INSTALLED: OnceLock<Installed> = OnceLock::new();
 /// Installs the handler; once for the process. A handler that was there is called for signals that are not ours.
 pub(crate) fn install() {
     affinity::prepare();
-    blocking::has_membarrier(); // asked here, so that the handler finds the answer
+    membarrier::is_present(); // asked here, so that the handler finds the answer
     INSTALLED.get_or_init(|| {
         let handler = prepare_injection();
         // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
@@ -191,7 +191,7 @@ fn give_way(m: &M, g: &G, context: *mut c_void) -> Outcome {
     }
     // WHY NOT thread-switching: the handler would wait for a P, behind goroutines that may compute for long, with its
     // signals blocked and whatever it interrupted undone. It goes on without a P instead.
-    if is_in_handler(g, context) && blocking::has_membarrier() {
+    if is_in_handler(g, context) && membarrier::is_present() {
         m.declined.store(true, Relaxed);
         return Outcome::InHandler;
     }

@@ -7,19 +7,14 @@
 
 use super::vector::{self, Template};
 use super::{Layout, Word, blocks, layout, surplus};
-use crate::sys::{modules, page_size};
-use std::ffi::{c_int, c_void};
+use crate::sys::{membarrier, modules, page_size};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-    compiler_fence, fence,
+    AtomicPtr,
+    Ordering::{Acquire, Release},
 };
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
-
-/// Time after which a thread has left [`refresh`], which takes it a few µs, or has lost its CPU. TUNED: guess.
-const LEAVE: Duration = Duration::from_millis(20);
 
 /// A module's static thread-locals.
 #[derive(Clone, Debug)]
@@ -34,47 +29,18 @@ pub(super) struct Module {
     total_len: usize,
 }
 
-/// The modules that start afresh with each goroutine: all but libc's and ld.so's.
-#[repr(align(16))] // one cache line: the end of each goroutine reads both
-struct Fresh {
-    /// Replaced as a whole, under the lock of [`adopt_for`], and never freed.
-    modules: AtomicPtr<Vec<Module>>,
-    /// Whether [`refresh`] passes a barrier itself, since the kernel cannot make other threads pass one. Written before
-    /// the first block is made.
-    is_fenced: AtomicBool,
-}
-
-static FRESH: Fresh =
-    Fresh { modules: AtomicPtr::new(std::ptr::null_mut()), is_fenced: AtomicBool::new(false) };
+/// The modules that start afresh with each goroutine: all but libc's and ld.so's. Replaced as a whole, under the lock
+/// of [`adopt_for`], and never freed.
+static FRESH: AtomicPtr<Vec<Module>> = AtomicPtr::new(std::ptr::null_mut());
 
 fn fresh() -> &'static [Module] {
     // SAFETY: null, or leaked by `publish`. ORDERING: Acquire pairs with it.
-    unsafe { FRESH.modules.load(Acquire).as_ref() }.map_or(&[], Vec::as_slice)
+    unsafe { FRESH.load(Acquire).as_ref() }.map_or(&[], Vec::as_slice)
 }
 
 fn publish(modules: Vec<Module>) {
     // ORDERING: Release what is in it.
-    FRESH.modules.store(Box::leak(Box::new(modules)), Release);
-}
-
-fn membarrier(command: c_int) -> bool {
-    // SAFETY: no memory involved.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-}
-
-/// Makes all threads pass a full barrier between what they do before and after, as far as [`refresh`] does not do so
-/// itself.
-fn pass_barriers() {
-    let is_done = !FRESH.is_fenced.load(Relaxed)
-        && (membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) || membarrier(libc::MEMBARRIER_CMD_GLOBAL));
-    if !is_done {
-        if !FRESH.is_fenced.swap(true, Relaxed) {
-            // The kernel could do it at the start, and refuses now (a filter of system calls). A thread within
-            // `refresh` has left it by then, or has been without a CPU, which is a barrier too.
-            std::thread::sleep(LEAVE);
-        }
-        fence(SeqCst); // ORDERING: the one in `refresh`
-    }
+    FRESH.store(Box::leak(Box::new(modules)), Release);
 }
 
 /// The modules that stay as they are when a goroutine ends: libc's and ld.so's. Never unloaded.
@@ -99,7 +65,7 @@ pub(super) struct Found {
 /// Looks for the modules, before the first block is made.
 pub(super) fn find(layout: &Layout) -> Result<Found, &'static str> {
     let mut found = scan(layout)?;
-    FRESH.is_fenced.store(!membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED), Relaxed);
+    membarrier::is_present(); // asks before the first block is made
     publish(std::mem::take(&mut found.fresh));
     KEPT.get_or_init(|| std::mem::take(&mut found.kept));
     Ok(found)
@@ -123,7 +89,7 @@ pub(super) fn adopt_for(layout: &Layout) {
         return;
     }
     publish(now);
-    pass_barriers(); // see `refresh`
+    membarrier::heavy(); // ORDERING: pairs with `light` in `refresh`
     // A block that is being made is in the list already, or its thread-locals are made after the library was loaded.
     let new: Vec<_> = fresh().iter().filter(|module| !module.is_in(known)).collect();
     // SAFETY: see above; the memory is part of each block.
@@ -154,12 +120,7 @@ pub(super) unsafe fn refresh(tp: *mut u8) {
         modules.iter().for_each(|module| unsafe { module.put(tp) });
         // A library may have gone meanwhile, and another one have come in its place. If that is not seen here, what
         // was just written is visible before `adopt_for` writes to the blocks.
-        // ORDERING: the fence on the other side is a `membarrier`; this is for the compiler. Without one, both sides
-        // have a fence: see `pass_barriers`.
-        match FRESH.is_fenced.load(Relaxed) {
-            false => compiler_fence(SeqCst),
-            true => fence(SeqCst),
-        }
+        membarrier::light(); // ORDERING: pairs with `heavy` in `adopt_for`
         if std::ptr::eq(modules, fresh()) {
             return;
         }
