@@ -5,14 +5,18 @@
 //! ([`membarrier`]). It sleeps rarely: the holder is not preempted, and has the lock for some ten instructions.
 //!
 //! ```text
-//!   holder, frees                    thread that goes to sleep
-//!   word = FREE                      sleepers += 1
-//!   light()                          heavy()
-//!   sleepers > 0 ? wake one          word == FREE ? take it : sleep while word == HELD
+//!   holder, frees                        thread that goes to sleep
+//!   word = FREE                          sleepers += 1, not WAKING
+//!   light()                              heavy()
+//!   sleepers > 0, and not WAKING ?       word == FREE ? take it : sleep while `sleepers` is as it was
+//!     WAKING, wake one
 //! ```
 //!
-//! By the barrier either the holder sees the sleeper, or the sleeper sees the lock free. A thread that was woken may
-//! find the lock taken again; the thread that took it sees the sleeper, which stays counted until it has the lock.
+//! By the barrier either the holder sees the sleeper, or the sleeper sees the lock free. One sleeper is up at a time:
+//! while it is (WAKING), holders need not make a system call each. It has the lock next, and its own unlock wakes the
+//! next sleeper; or it does not get the lock for long, takes WAKING back and sleeps again, as above. A thread that goes
+//! to sleep where others sleep already needs no barrier of its own, if one came after the last change (SEEN): all
+//! holders see sleepers since then.
 //!
 //! The price is a look at `sleepers` when the lock is free already: **the lock has to live until `unlock` returns.**
 
@@ -23,10 +27,17 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 
+/// A bit of [`AsymmetricLock::sleepers`]: each holder sees that threads sleep.
+const SEEN: u32 = 1;
+/// A bit of it: a sleeper was woken, and neither has the lock nor sleeps again.
+const WAKING: u32 = 2;
+/// One thread in it.
+const ONE: u32 = 4;
+
 /// A lock alone, for callers that keep themselves from being preempted, and know what it guards.
 pub(crate) struct AsymmetricLock {
     word: AtomicU32,
-    /// Number of threads that sleep, or are about to.
+    /// `SEEN`, `WAKING`, and the number of threads that sleep, are about to, or were woken; 0: there is none.
     sleepers: AtomicU32,
 }
 
@@ -49,17 +60,46 @@ impl AsymmetricLock {
         self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
+    fn spin(&self) -> bool {
+        spin(|| self.word.load(Relaxed) == FREE && self.try_lock())
+    }
+
     #[cold]
     fn lock_slow(&self) {
-        if spin(|| self.word.load(Relaxed) == FREE && self.try_lock()) {
+        if self.spin() {
             return;
         }
-        self.sleepers.fetch_add(1, Relaxed);
-        membarrier::heavy(); // ORDERING: pairs with `light` in `unlock`: see the module
-        while !self.try_lock() {
-            futex::wait(&self.word, HELD, None);
+        let mut sleepers = self.sleepers.fetch_add(ONE, Relaxed) + ONE;
+        loop {
+            if sleepers & (SEEN | WAKING) != SEEN {
+                self.sleepers.fetch_and(!(SEEN | WAKING), Relaxed);
+                membarrier::heavy(); // ORDERING: pairs with `light` in `unlock`: see the module
+                sleepers = self.sleepers.fetch_or(SEEN, Relaxed) | SEEN;
+            }
+            if self.try_lock() {
+                break;
+            }
+            if sleepers & WAKING == 0 {
+                futex::wait(&self.sleepers, sleepers, None);
+            }
+            if self.spin() {
+                break;
+            }
+            sleepers = self.sleepers.load(Relaxed);
         }
-        self.sleepers.fetch_sub(1, Relaxed);
+        self.leave_sleepers();
+    }
+
+    /// Counts the caller, which has the lock by now, as a sleeper no more. Its unlock wakes the next one.
+    fn leave_sleepers(&self) {
+        let mut sleepers = self.sleepers.load(Relaxed);
+        loop {
+            let left = if sleepers / ONE == 1 { 0 } else { (sleepers - ONE) & !WAKING };
+            match self.sleepers.compare_exchange(sleepers, left, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => sleepers = now,
+            }
+        }
     }
 
     /// # Safety
@@ -70,7 +110,18 @@ impl AsymmetricLock {
         self.word.store(FREE, Release);
         membarrier::light(); // ORDERING: pairs with `heavy` in `lock_slow`
         if self.sleepers.load(Relaxed) != 0 {
-            futex::wake(&self.word, 1);
+            self.wake_one();
+        }
+    }
+
+    #[cold]
+    fn wake_one(&self) {
+        let mut sleepers = self.sleepers.load(Relaxed);
+        while sleepers != 0 && sleepers & WAKING == 0 {
+            match self.sleepers.compare_exchange(sleepers, sleepers | WAKING, Relaxed, Relaxed) {
+                Ok(_) => return futex::wake(&self.sleepers, 1),
+                Err(now) => sleepers = now,
+            }
         }
     }
 }
@@ -90,30 +141,30 @@ mod loom_models {
     unsafe impl Sync for Model {}
 
     impl Model {
-        fn take_a_turn(&self, unlock: unsafe fn(&AsymmetricLock)) {
+        fn take_a_turn(&self) {
             self.lock.lock();
             // SAFETY: the lock is held.
             unsafe {
                 self.turns.with_mut(|turns| *turns += 1);
-                unlock(&self.lock);
+                self.lock.unlock();
             }
         }
 
-        /// `threads` threads, this one included, take two turns each.
-        fn run(threads: u32, unlock: unsafe fn(&AsymmetricLock)) {
+        /// `threads` threads, this one included, take `turns` turns each.
+        fn run(threads: u32, turns: u32) {
             loom::model(move || {
                 let lock = AsymmetricLock { word: AtomicU32::new(FREE), sleepers: AtomicU32::new(0) };
                 let model = Arc::new(Model { lock, turns: UnsafeCell::new(0) });
                 let others: Vec<_> = (1..threads)
                     .map(|_| {
                         let model = model.clone();
-                        loom::thread::spawn(move || model.take_a_turn(unlock))
+                        loom::thread::spawn(move || (0..turns).for_each(|_| model.take_a_turn()))
                     })
                     .collect();
-                model.take_a_turn(unlock);
+                (0..turns).for_each(|_| model.take_a_turn());
                 others.into_iter().for_each(|thread| thread.join().unwrap());
                 // SAFETY: the others have ended.
-                assert_eq!(model.turns.with(|turns| unsafe { *turns }), threads);
+                assert_eq!(model.turns.with(|turns| unsafe { *turns }), threads * turns);
                 assert_eq!(model.lock.sleepers.load(Relaxed), 0);
             });
         }
@@ -122,12 +173,12 @@ mod loom_models {
     /// Each thread that waits for the lock gets it, and has it alone.
     #[test]
     fn loom_asymmetric_lock_of_two() {
-        Model::run(2, AsymmetricLock::unlock);
+        Model::run(2, 2);
     }
 
     #[test]
     fn loom_asymmetric_lock_of_three() {
-        Model::run(3, AsymmetricLock::unlock);
+        Model::run(3, 1);
     }
 
     /// The barrier is needed on both sides: without the holder's, a thread sleeps on a lock that is free.

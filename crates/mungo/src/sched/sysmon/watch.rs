@@ -130,7 +130,8 @@ pub(crate) struct Watch {
     strays: Strays,
     /// The Ms that were sent the signal and have to pass their P on. At most [`MAX_PROCS`]: more are not sent it.
     parting: Vec<Parting>,
-    /// Time in ns at which a goroutine that is in the way of a fresh one can first be interrupted; `u64::MAX`: none is.
+    /// Time in ns at which a goroutine that is in the way of a fresh one can first be interrupted, or at which a slice
+    /// is over while others wait; `u64::MAX`: none is.
     ripe_ns: u64,
     /// Time in ns when interrupted goroutines were last let go on without a P.
     released_ns: u64,
@@ -217,6 +218,10 @@ impl Watch {
             return false;
         }
         let slice_ns = if hooks::decides(p) { p.slice_ns.load(Relaxed) } else { shared.config.time_slice_ns };
+        if wanted && seen.ran_ns(now) < slice_ns {
+            // Slices shorter than the time between two looks end on time as well.
+            self.ripe_ns = self.ripe_ns.min(seen.since_ns.saturating_add(slice_ns));
+        }
         if !seen.same {
             // Goroutines that wake each other share a slice.
             if wanted && now - seen.tick_since_ns >= slice_ns {
