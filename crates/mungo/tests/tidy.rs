@@ -1,8 +1,13 @@
 //! Style that matters is a test: what a reader of the code may rely on, checked line by line.
 //!
-//! Each finding reads `file:line: what is wrong`. The rules are in [`check_file`] and the functions
-//! that [`sources_are_tidy`] calls after it; the words they look for are put together from halves,
-//! so that this file obeys its own rules.
+//! Each finding reads `file:line: what is wrong`. The rules are in [`check_file`] and the functions that
+//! [`sources_are_tidy`] calls beside it, some of them in `tidy/`; the words they look for are put together from halves,
+//! so that these files obey their own rules.
+
+#[path = "tidy/comments.rs"]
+mod comments;
+#[path = "tidy/functions.rs"]
+mod functions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -124,7 +129,9 @@ fn sources_are_tidy() {
     let mut findings = Vec::new();
     for (path, text) in &files {
         check_file(path, text, &mut findings);
+        functions::check(path, text, &mut findings);
     }
+    comments::check(&files, &mut findings);
     check_resume(&files, &mut findings);
     check_names(&files, &mut findings);
     check_walks(&files, &mut findings);

@@ -309,7 +309,7 @@ impl Shared {
 
     /// Returns whether there are timers and no M sleeps for them.
     pub(crate) fn timers_unwatched(&self) -> bool {
-        // ORDERING: SeqCst: see `time::add`.
+        // ORDERING: SeqCst: see `timers::announce`.
         self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
     }
 

@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
     TimedOut,
 }
 
-/// The first code of a claim that is not `sched::claim`'s own.
+/// The first code of a claim that is not `protocols::claim`'s own.
 const FIRST_CODE: usize = 4;
 
 fn code(case: usize, ending: Ending) -> usize {

@@ -81,7 +81,7 @@ pub(crate) struct Core {
     end_id: u64,
     /// Whether the global queue comes next, because goroutines that wake each other used up a slice.
     pub(crate) global_first: bool,
-    /// The policy that decides, and since when: see `policy::hooks`.
+    /// The policy that decides, and since when: see `engine/hooks.rs`.
     pub(crate) engine: Option<Arc<Engine>>,
     pub(crate) policy_epoch: u32,
     /// How many times in a row the policy said that there was nothing to do, although there was.
