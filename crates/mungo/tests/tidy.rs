@@ -49,11 +49,10 @@ const SCHEDULER: &str = "crates/mungo/src/sched/";
 const DECIDING: [&str; 2] = ["crates/mungo/src/sched/pick/", "crates/mungo/src/sched/threads/"];
 
 /// Constants there that are not in the file with the numbers: units, signals, sizes of memory, settings of a runtime,
-/// reports, and those of the cap and the monitor (a guess each, beside the mechanism that nothing else uses).
+/// reports and samples, how a wait is made, and what the kernel is asked for on behalf of the monitor's thread.
 const NUMBERS_ELSEWHERE: &str = "\
     SIGSETXID LONG_NS PATIENCE_NS SOON_NS SECOND_NS STACK LISTED CHUNK DEFAULT_POLICY_WATCHDOG \
-    DEFAULT_DEADLOCK_WARNING REFUSAL_PAUSE TWO_STEPS_NS TRUST_NS PERIOD_NS STALL_NS STALL_DOUBLES YOUNGEST_OF \
-    SLICE_NS";
+    DEFAULT_DEADLOCK_WARNING TWO_STEPS_NS TRUST_NS PERIOD_NS SLICE_NS";
 
 /// The table of faults, which names a test for each row, and where these tests are.
 const FAULTS: &str = "docs/faults.md";

@@ -4,6 +4,7 @@ use super::queue::Lane;
 use super::run_queue::RunQueue;
 use super::stats::ProcCounters;
 use super::topology::Topology;
+use crate::policies::order::GLOBAL_SHARE;
 use crate::policies::task::{Task, TaskInfo};
 use std::time::Duration;
 
@@ -21,9 +22,6 @@ pub(crate) trait Machine {
     fn time_slice(&self) -> Duration;
     fn counters(&self, proc: usize) -> &ProcCounters;
 }
-
-/// The most tasks that move from the global queue to a P's own at a time: Go's number.
-const BATCH: usize = 128;
 
 /// The P that a policy decides for: its queues, its clock, its dice.
 ///
@@ -262,7 +260,7 @@ impl<'a> Proc<'a> {
     /// ```
     pub fn take_global_share(&mut self) -> Option<Task> {
         let first = self.machine.global().pop_front()?;
-        let share = (self.machine.global().len() / self.procs().max(1)).min(BATCH);
+        let share = (self.machine.global().len() / self.procs().max(1)).min(GLOBAL_SHARE);
         for _ in 0..share {
             let Some(task) = self.machine.global().pop_front() else { break };
             self.local().push_back(task);

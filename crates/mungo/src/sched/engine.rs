@@ -11,7 +11,7 @@ pub(crate) mod watchdog;
 
 use self::hooks::{Goroutines, g_of};
 use self::watchdog::patience;
-use crate::policies::order::{LONGEST_SLICE, SHORTEST_SLICE};
+use crate::policies::order::{LONGEST_SLICE, PATIENT_REFUSALS, REFUSAL_PAUSE, SHORTEST_SLICE};
 use crate::policies::proc::Machine;
 use crate::policies::queue::{FIRST_LOCAL, GLOBAL, Lane};
 use crate::policies::stats::{Counters, ProcCounters};
@@ -332,10 +332,6 @@ impl Engine {
         self.call(shared, 0, |policy, _| policy.admit(info, procs)).unwrap_or(Ok(()))
     }
 }
-
-/// Most refusals in a row that are usual. TUNED: guess; a task that is on its way arrives within some of them.
-const PATIENT_REFUSALS: u32 = 100;
-const REFUSAL_PAUSE: Duration = Duration::from_micros(100);
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -7,6 +7,7 @@
 //! old queue while the policy changes is found.
 
 use super::Engine;
+use crate::policies::order::COLLECT;
 use crate::policies::task::{Cause, Home, Node};
 use crate::policies::{Event, Rank};
 use crate::sched::pick::{self, Found};
@@ -22,9 +23,6 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-
-/// The most goroutines that a P passes on from the global queue at a time.
-const COLLECT: usize = 256;
 
 /// Returns the goroutine of a node that is not part of a simulation.
 pub(crate) fn g_of(node: NonNull<Node>) -> GPtr {
