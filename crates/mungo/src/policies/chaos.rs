@@ -18,7 +18,7 @@ const DELAY_ONE_IN: u64 = 64;
 /// Number of tasks from the front that it looks at, lest a long queue costs the square of its length.
 const FARTHEST: u64 = 32;
 
-/// Random decisions from a seed. See `policies/chaos.rs` for what it is good at.
+/// Random decisions from a seed. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Chaos::new(42)).build()?;
