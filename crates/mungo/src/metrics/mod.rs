@@ -41,7 +41,8 @@ pub struct Metrics {
     pub spinning_threads: u64,
     /// Number of threads that the system refused to start.
     pub failed_thread_starts: u64,
-    /// Number of goroutines in the global queue.
+    /// Number of goroutines that wait for any P: in the global queue, in that of goroutines that were interrupted while
+    /// they computed, and held back until there is a thread for them.
     pub global_queue: u64,
     /// Number of timers that have not fired, goroutines that sleep included.
     pub timers: u64,

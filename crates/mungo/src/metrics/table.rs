@@ -54,7 +54,7 @@ static TABLE: [(&str, &str, Read); 38] = [
     ("mungo_threads_idle", "Threads without a P", Gauge(|m| m.idle_threads)),
     ("mungo_threads_spinning", "Threads that look for work", Gauge(|m| m.spinning_threads)),
     ("mungo_thread_starts_failed", "Threads that the system refused to start", Counter(|m| m.failed_thread_starts)),
-    ("mungo_global_queue", "Goroutines in the global run queue", Gauge(|m| m.global_queue)),
+    ("mungo_global_queue", "Goroutines that wait for any P, computing and held back ones", Gauge(|m| m.global_queue)),
     ("mungo_timers", "Timers that have not fired", Gauge(|m| m.timers)),
     ("mungo_interruptions_injected", "Goroutines suspended by an injected call", Counter(|m| m.interruptions.injected)),
     ("mungo_interruptions_by_thread", "Goroutines interrupted by thread-switching, as asked for",
