@@ -35,8 +35,7 @@ mod counters;
         any(target_arch = "x86_64", target_arch = "aarch64"),
         target_env = "gnu",
         not(target_feature = "crt-static"),
-        not(miri),
-        not(loom)
+        not(miri)
     )),
     path = "absent.rs"
 )]

@@ -56,9 +56,9 @@ fn engine_of(p: &P, shared: &Shared) -> Option<Arc<Engine>> {
 /// Hands a runnable goroutine to the policy, by the owner of `p`: see `pick::enqueue`.
 #[cold]
 #[inline(never)]
-pub(crate) fn queue(p: &P, shared: &Shared, g: GPtr, cause: Cause, next: bool, local: bool) {
+pub(crate) fn queue(p: &P, shared: &Shared, g: GPtr, cause: Cause, next: bool) {
     match engine_of(p, shared) {
-        Some(engine) => engine.submit(shared, p.id, g, cause, next, local),
+        Some(engine) => engine.submit(shared, p.id, g, cause, next, true),
         None => pick::push(p, shared, g, next),
     }
 }

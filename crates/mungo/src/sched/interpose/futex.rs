@@ -409,7 +409,7 @@ impl Drop for InKernel {
     }
 }
 
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use crate::sched::interpose::place;
