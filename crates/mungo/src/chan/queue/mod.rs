@@ -325,7 +325,7 @@ impl Queue {
 
 /// Nodes whose claim was won, to be woken when the lock is free. Of tasks only the wakers: by then their nodes may be
 /// gone. One word, because it lies on the fast path: the first node, or, with the lowest bit set, the first waker.
-/// Passed by value: whose address is known cannot stay in a register.
+/// Passed by value: a value whose address is known cannot stay in a register.
 #[must_use]
 pub(crate) struct WakeList {
     first: *const Node,

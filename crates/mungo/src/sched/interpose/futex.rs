@@ -193,7 +193,8 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Notes whom a wake-up is for. Returns whether its caller shall let it have the P, lest it find the lock taken.
+    /// Notes which goroutine a wake-up is for. Returns whether its caller shall let it have the P, lest it find the
+    /// lock taken.
     fn shall_hand_over(&self, taken: &Taken) -> bool {
         // SAFETY: taken out and not woken yet.
         let Some(node) = (unsafe { taken.head.as_ref() }) else { return false };

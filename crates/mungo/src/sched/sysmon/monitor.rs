@@ -365,7 +365,8 @@ fn main(shared: &Arc<Shared>) {
             shared.helper.ask(helper::CHORES);
         }
         let listens = !shared.has_fresh() && state.watch.all_compute(shared);
-        shared.monitor.listens.store(listens, Relaxed); // who comes in between is seen a millisecond later
+        // A goroutine that comes in between is seen a millisecond later.
+        shared.monitor.listens.store(listens, Relaxed);
         shared.serve_held(&mut state.stall, now);
         let deadline = state.next_look(shared, now, news);
         shared.monitor.pause_ns.store(deadline.saturating_sub(now), Relaxed);
