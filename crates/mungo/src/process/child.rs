@@ -120,6 +120,14 @@ impl Child {
     }
 
     /// Kills the child (`SIGKILL`). One that has ended is no error. To wait for the end is up to the caller.
+    ///
+    /// ```
+    /// let mut child = mungo::process::Command::new("sleep").arg("3600").spawn()?;
+    /// child.kill()?;
+    /// assert!(!child.wait()?.success());
+    /// assert!(child.kill().is_ok(), "it has ended");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn kill(&mut self) -> io::Result<()> {
         self.handle.signal(libc::SIGKILL)
     }
