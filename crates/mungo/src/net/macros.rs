@@ -178,11 +178,23 @@ macro_rules! timeouts_api {
             }
 
             /// Returns what [`set_read_timeout`](Self::set_read_timeout) set.
+            ///
+            /// ```
+            #[doc = $example]
+            /// assert_eq!(client.read_timeout()?, None, "unless it was set");
+            /// # std::io::Result::Ok(())
+            /// ```
             pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.inner.timeout($crate::net::descriptor::Side::Read))
             }
 
             /// Returns what [`set_write_timeout`](Self::set_write_timeout) set.
+            ///
+            /// ```
+            #[doc = $example]
+            /// assert_eq!(client.write_timeout()?, None, "unless it was set");
+            /// # std::io::Result::Ok(())
+            /// ```
             pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.inner.timeout($crate::net::descriptor::Side::Write))
             }

@@ -175,6 +175,12 @@ impl TcpStream {
     }
 
     /// Returns what [`set_nodelay`](Self::set_nodelay) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(!client.nodelay()?, "unless it was set");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn nodelay(&self) -> io::Result<bool> {
         self.inner.io().nodelay()
     }
@@ -192,6 +198,12 @@ impl TcpStream {
     }
 
     /// Returns what [`set_ttl`](Self::set_ttl) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.ttl()? > 0, "what the system sets");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
     }

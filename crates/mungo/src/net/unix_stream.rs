@@ -81,11 +81,23 @@ impl UnixStream {
     }
 
     /// Returns the address of this end.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.local_addr()?.is_unnamed(), "one of a pair");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }
 
     /// Returns the address of the other end.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.peer_addr()?.is_unnamed(), "the other one of the pair");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
     }
