@@ -362,6 +362,11 @@ macro_rules! switches {
 
 impl OpenOptions {
     /// Makes options of which nothing is allowed yet.
+    ///
+    /// ```
+    /// let error = mungo::fs::OpenOptions::new().open("Cargo.toml").unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "neither read nor write");
+    /// ```
     #[allow(clippy::new_without_default)] // as std's
     pub fn new() -> OpenOptions {
         OpenOptions(std::fs::OpenOptions::new())
@@ -370,6 +375,12 @@ impl OpenOptions {
     switches! { read write append truncate create create_new }
 
     /// Opens the file.
+    ///
+    /// ```
+    /// let file = mungo::fs::OpenOptions::new().read(true).open("Cargo.toml")?;
+    /// assert!(file.metadata()?.is_file());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         blocking(|| self.0.open(path)).map(File)
     }

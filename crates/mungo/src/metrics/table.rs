@@ -4,6 +4,12 @@ use crate::histogram::Histogram;
 use crate::metrics::{Metrics, ProcMetrics};
 
 /// A metric with what is needed to show it.
+///
+/// ```
+/// let metrics = mungo::Metrics::default();
+/// let names: Vec<&str> = metrics.each().map(|metric: mungo::Metric<'_>| metric.name).collect();
+/// assert!(names.contains(&"mungo_goroutines") && names.iter().all(|name| name.starts_with("mungo_")));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Metric<'a> {
@@ -17,6 +23,16 @@ pub struct Metric<'a> {
 }
 
 /// The kinds of metrics, with their values.
+///
+/// ```
+/// use mungo::MetricValue;
+///
+/// mungo::Metrics::default().each().for_each(|metric| match metric.value {
+///     MetricValue::Counter(n) | MetricValue::Gauge(n) => assert_eq!(n, 0),
+///     MetricValue::Times(times) => assert_eq!(times.count(), 0),
+///     _ => panic!("there is no P"),
+/// });
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum MetricValue<'a> {
