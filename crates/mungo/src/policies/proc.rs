@@ -9,7 +9,7 @@ use crate::policies::task::{Task, TaskInfo};
 use std::time::Duration;
 
 /// The machine behind a [`Proc`]: the runtime, or a simulation.
-pub(crate) trait Machine {
+pub(crate) trait Behind {
     fn procs(&self) -> usize;
     fn global(&self) -> &Lane;
     fn lane(&self, proc: usize) -> &Lane;
@@ -41,12 +41,12 @@ pub(crate) trait Machine {
 /// assert_eq!(proc.of(0).len(), 1);
 /// ```
 pub struct Proc<'a> {
-    machine: &'a dyn Machine,
+    machine: &'a dyn Behind,
     id: usize,
 }
 
 impl<'a> Proc<'a> {
-    pub(crate) fn new(machine: &'a dyn Machine, id: usize) -> Proc<'a> {
+    pub(crate) fn new(machine: &'a dyn Behind, id: usize) -> Proc<'a> {
         Proc { machine, id }
     }
 

@@ -12,7 +12,7 @@ pub(crate) mod watchdog;
 use self::hooks::{Goroutines, g_of};
 use self::watchdog::patience;
 use crate::policies::order::{LONGEST_SLICE, PATIENT_REFUSALS, REFUSAL_PAUSE, SHORTEST_SLICE};
-use crate::policies::proc::Machine;
+use crate::policies::proc::Behind;
 use crate::policies::queue::{FIRST_LOCAL, GLOBAL, Lane};
 use crate::policies::stats::{Counters, ProcCounters};
 use crate::policies::task::{Cause, Home, Node, Task, TaskInfo};
@@ -358,7 +358,7 @@ struct Real<'a> {
     shared: &'a Shared,
 }
 
-impl Machine for Real<'_> {
+impl Behind for Real<'_> {
     fn procs(&self) -> usize {
         self.shared.procs() as usize
     }
