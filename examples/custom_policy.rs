@@ -1,10 +1,10 @@
-//! A policy of one's own: the shortest jobs first, by what a goroutine used so far, and an A/B test of it.
+//! A policy of one's own: the shortest jobs first, by the CPU time that a goroutine has used, and an A/B test of it.
 
 use mungo::policy::{self, Next, Policy, Proc, Scheduler, Task, TaskInfo};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Who has used least CPU time goes first: short answers overtake long computations.
+/// The goroutine that has used least CPU time goes first: short answers overtake long computations.
 struct ShortestFirst {
     slice: Duration,
 }
@@ -14,8 +14,8 @@ impl Scheduler for ShortestFirst {
         "shortest_first"
     }
 
-    /// One queue for all Ps, in the order of CPU time used. Who waits is favoured by a thousandth of its waiting, so
-    /// that none starves.
+    /// One queue for all Ps, in the order of CPU time used. A goroutine that waits is favoured by a
+    /// thousandth of its waiting, so that none starves.
     fn queue_task(&self, task: Task, proc: &mut Proc<'_>, _next: bool, _local: bool) {
         let info = task.info();
         proc.global().push(task, info.cpu_ns + info.enqueued_ns / 1000);

@@ -35,8 +35,7 @@ mod counters;
         any(target_arch = "x86_64", target_arch = "aarch64"),
         target_env = "gnu",
         not(target_feature = "crt-static"),
-        not(miri),
-        not(loom)
+        not(miri)
     )),
     path = "absent.rs"
 )]
@@ -58,7 +57,7 @@ pub fn is_active() -> bool {
     shims::ARE_BUILT && mungo::interpose::is_on()
 }
 
-/// Says whether threads that are started from now on shall be goroutines: those of `std::thread` and of all who call
+/// Says whether threads that are started from now on shall be goroutines: those of `std::thread` and of each caller of
 /// `pthread_create`. `MUNGO_THREADS=goroutines` says so from the start. No effect where [`is_active`] says no.
 ///
 /// Names, values, panics, thread-locals with their destructors, scopes, stack sizes, `pthread_exit` and

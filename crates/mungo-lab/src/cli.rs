@@ -124,7 +124,7 @@ struct Bench {
     /// Which benchmarks: spawn, yield, pingpong, channel, select, mutex, timers, memory [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Beside whom: threads, tokio, go, node, java [default: all that are there]
+    /// The peers beside it: threads, tokio, go, node, java [default: all that are there]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     against: Vec<String>,
     /// How many goroutines, tasks, ... run at the same time [default: as the machine and its CPU quota say]

@@ -3,16 +3,6 @@ mod readiness;
 #[path = "../../mungo/src/sched/run/waitq.rs"]
 pub(crate) mod wait_queue;
 
-/// Stands for the tracer, which models do without.
-pub(crate) mod traced {
-    #[derive(Clone, Copy)]
-    pub(crate) enum Object {
-        Address(#[allow(dead_code)] usize),
-    }
-
-    pub(crate) fn waits_for(_: impl FnOnce() -> Option<Object>) {}
-}
-
 pub(crate) mod run {
     pub(crate) use super::wait_queue as waitq;
 

@@ -9,7 +9,6 @@ mod rwlock_core;
 
 pub(crate) mod rt {
     pub(crate) use crate::sched::run::lock::Lock;
-    pub(crate) use crate::sched::run::park::Waiter;
 
     /// Stands for the holder, without a priority: the models know none.
     pub(crate) struct Owner;

@@ -369,7 +369,7 @@ pub(crate) fn each_stack(mut payload: &[u8], mut f: impl FnMut(u32, StackEnd, Ve
 pub struct Function<'a> {
     /// The return address, of 48 bits.
     pub address: u64,
-    /// Whose it is.
+    /// The part of the program that it belongs to.
     pub part: Part,
     /// Its name, without a zero.
     pub name: &'a str,

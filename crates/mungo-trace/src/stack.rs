@@ -45,11 +45,11 @@ pub struct Frame {
     pub file: StringId,
     /// The line; 0: not known.
     pub line: u32,
-    /// Whose it is.
+    /// The part of the program that the function belongs to.
     pub part: Part,
 }
 
-/// Whose a function is.
+/// The part of the program that a function belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Part {

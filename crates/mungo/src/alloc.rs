@@ -52,11 +52,34 @@ pub struct OnThread<A>(A);
 
 impl<A> OnThread<A> {
     /// Wraps `allocator`.
+    ///
+    /// ```
+    /// use mungo::alloc::OnThread;
+    /// use std::alloc::{GlobalAlloc, Layout, System};
+    ///
+    /// static HEAP: OnThread<System> = OnThread::new(System);
+    /// let layout = Layout::new::<u64>();
+    /// // SAFETY: what is allocated is freed, with the same layout.
+    /// unsafe {
+    ///     let memory = HEAP.alloc(layout);
+    ///     assert!(!memory.is_null());
+    ///     HEAP.dealloc(memory, layout);
+    /// }
+    /// ```
     pub const fn new(allocator: A) -> Self {
         OnThread(allocator)
     }
 
     /// Returns the wrapped allocator, for its own functions. Those that are about "this thread" see the goroutine.
+    ///
+    /// ```
+    /// use mungo::alloc::OnThread;
+    /// use std::alloc::System;
+    ///
+    /// static HEAP: OnThread<System> = OnThread::new(System);
+    /// let _system: &System = HEAP.get_ref();
+    /// assert_eq!(size_of_val(&HEAP), size_of::<System>());
+    /// ```
     pub const fn get_ref(&self) -> &A {
         &self.0
     }

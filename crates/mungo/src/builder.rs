@@ -147,6 +147,13 @@ impl RuntimeBuilder {
     ///
     /// `MUNGO_DEBUG=owntls=0` in the environment makes goroutines share thread-locals on any platform.
     ///
+    /// ```
+    /// // SAFETY: the goroutines of this program use no thread-locals.
+    /// let builder = unsafe { mungo::Runtime::builder().procs(1).allow_shared_thread_locals() };
+    /// assert_eq!(builder.build()?.run(|| 6 * 7), 42);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Safety
     /// In no code that runs on goroutines of this runtime, libraries included, does a reference to a thread-local
     /// (`thread_local!`, `errno`), a `RefCell` borrow of one, or anything else that must stay on its thread, live
@@ -188,6 +195,14 @@ impl RuntimeBuilder {
     /// goroutines in the same waits are not listed again.
     ///
     /// A `#[mungo::test]` fails after this time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = mungo::Runtime::builder().deadlock_warning(Duration::ZERO).build()?; // never
+    /// assert_eq!(runtime.run(|| 6 * 7), 42);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn deadlock_warning(mut self, after: Duration) -> Self {
         self.0.deadlock_warning = Some(after);
         self

@@ -97,6 +97,15 @@ impl From<ContextError> for std::io::Error {
 }
 
 /// The reason why a context was cancelled, in the words of the caller that cancelled it.
+///
+/// ```
+/// use mungo::context::{Cause, Context};
+///
+/// let (ctx, cancel) = Context::background().with_cancel_cause();
+/// cancel.cancel("out of paper");
+/// let cause: Cause = ctx.cause().unwrap();
+/// assert_eq!(cause.to_string(), "out of paper");
+/// ```
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
 /// A signal to stop, a deadline, and values, for a piece of work and all its parts. See the [module](self).

@@ -15,6 +15,15 @@ use std::thread::Thread;
 use std::time::Duration;
 
 /// A handle to a goroutine, or to a plain thread that asked for itself.
+///
+/// ```
+/// let handle = mungo::Builder::new().name("sleeper".to_owned()).spawn(mungo::park)?;
+/// let sleeper: mungo::Goroutine = handle.goroutine().clone();
+/// assert_eq!(sleeper.name(), Some("sleeper"));
+/// sleeper.unpark(); // from anywhere, also after it has ended
+/// handle.join().unwrap();
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Goroutine(Who);
 
@@ -178,6 +187,19 @@ fn take_token(g: &G) {
 }
 
 /// As [`park`], for at most `timeout`.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let waited = mungo::go(|| {
+///     let before = Instant::now();
+///     while before.elapsed() < Duration::from_millis(1) {
+///         mungo::park_timeout(Duration::from_millis(1)); // as `park`, it may return early
+///     }
+///     before.elapsed()
+/// });
+/// assert!(waited.join().unwrap() >= Duration::from_millis(1));
+/// ```
 pub fn park_timeout(timeout: Duration) {
     let Some(g) = current::g() else { return std::thread::park_timeout(timeout) };
     // ORDERING: as `park`.
@@ -190,6 +212,25 @@ pub fn park_timeout(timeout: Duration) {
 /// Lets other goroutines run; the caller goes to the back of its processor's queue.
 ///
 /// On a plain thread this is [`std::thread::yield_now`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+///
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// runtime.run(|| {
+///     let done = Arc::new(AtomicBool::new(false));
+///     let worker = mungo::go({
+///         let done = done.clone();
+///         move || done.store(true, Relaxed)
+///     });
+///     while !done.load(Relaxed) {
+///         mungo::yield_now(); // the only processor goes to the worker
+///     }
+///     worker.join().unwrap();
+/// });
+/// # std::io::Result::Ok(())
+/// ```
 #[inline]
 pub fn yield_now() {
     match Running::enter() {
@@ -199,6 +240,18 @@ pub fn yield_now() {
 }
 
 /// Keeps the goroutine on its thread, where no other goroutine runs, until it is dropped. Locks nest.
+///
+/// ```
+/// mungo::go(|| {
+///     let guard: mungo::OsThreadGuard = mungo::lock_os_thread();
+///     let thread = std::thread::current().id();
+///     mungo::yield_now();
+///     assert_eq!(std::thread::current().id(), thread, "still the same one");
+///     drop(guard); // from here on it may move
+/// })
+/// .join()
+/// .unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "the goroutine may leave its thread as soon as this is dropped"]
 pub struct OsThreadGuard(PhantomData<*const ()>);
@@ -208,6 +261,19 @@ pub struct OsThreadGuard(PhantomData<*const ()>);
 ///
 /// A goroutine that ends without dropping the guard (by [`std::mem::forget`]) takes its thread with it.
 /// On a plain thread this does nothing.
+///
+/// ```
+/// # #[cfg(target_os = "linux")]
+/// mungo::go(|| {
+///     let own_thread = || std::fs::read_link("/proc/thread-self").unwrap();
+///     let _guard = mungo::lock_os_thread();
+///     let before = own_thread();
+///     mungo::time::sleep(std::time::Duration::from_millis(1));
+///     assert_eq!(own_thread(), before, "the kernel sees the same thread");
+/// })
+/// .join()
+/// .unwrap();
+/// ```
 pub fn lock_os_thread() -> OsThreadGuard {
     if let Some(running) = Running::enter() {
         bound::lock(&running);

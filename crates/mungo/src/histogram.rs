@@ -80,22 +80,54 @@ impl Histogram {
     }
 
     /// Returns how many there were. Estimated from samples, see [`Metrics`](crate::Metrics).
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// runtime.run(|| (0..1000).for_each(|_| mungo::yield_now()));
+    /// let times = runtime.metrics().run_time;
+    /// assert!(times.count() > 0);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
     /// Returns the sum of all.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// runtime.run(|| (0..1000).for_each(|_| mungo::yield_now()));
+    /// let times = runtime.metrics().run_time;
+    /// assert!(times.sum() >= times.mean());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
     /// Returns the average; zero if there were none.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// runtime.run(|| (0..1000).for_each(|_| mungo::yield_now()));
+    /// let times = runtime.metrics().run_time;
+    /// assert_eq!(times.mean(), times.sum() / times.count() as u32);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum_ns.checked_div(self.count()).unwrap_or(0))
     }
 
     /// Returns the time that the share `q` of all, from 0 to 1, does not exceed; up to an eighth too long. Zero if
     /// there were none.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// runtime.run(|| (0..1000).for_each(|_| mungo::yield_now()));
+    /// let times = runtime.metrics().run_time;
+    /// assert!(times.quantile(0.5) <= times.quantile(0.99));
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn quantile(&self, q: f64) -> Duration {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -107,6 +139,14 @@ impl Histogram {
     }
 
     /// Iterates over the buckets that are not empty: the longest time in it, and how often.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// runtime.run(|| (0..1000).for_each(|_| mungo::yield_now()));
+    /// let times = runtime.metrics().run_time;
+    /// assert_eq!(times.buckets().map(|(_, n)| n).sum::<u64>(), times.count());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let times = self.buckets.iter().enumerate().filter(|(_, n)| **n != 0);
         times.map(|(bucket, n)| (Duration::from_nanos(last_of(bucket)), *n))

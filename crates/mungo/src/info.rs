@@ -6,6 +6,17 @@ use crate::stack::tls;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The thread-locals that a goroutine sees.
+///
+/// ```
+/// use mungo::ThreadLocals;
+///
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// match runtime.info().thread_locals {
+///     ThreadLocals::Own => {}
+///     other => panic!("{other:?}: a runtime that was not allowed that is not built"),
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadLocals {
@@ -19,6 +30,13 @@ pub enum ThreadLocals {
 }
 
 /// A description of a runtime, returned by [`Runtime::info`](crate::Runtime::info).
+///
+/// ```
+/// let runtime = mungo::Runtime::builder().procs(2).build()?;
+/// let info: mungo::Info = runtime.info();
+/// assert_eq!((info.procs, info.procs_source.as_str()), (2, "set by hand"));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Info {
@@ -64,6 +82,12 @@ impl Info {
 
 impl Runtime {
     /// Returns what this runtime is made of.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(2).build()?;
+    /// assert_eq!(runtime.info().procs, 2);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn info(&self) -> Info {
         Info::of(self.shared())
     }

@@ -64,11 +64,10 @@ pub use crate::metrics::metrics;
 #[cfg(feature = "prometheus")]
 pub use crate::metrics::prometheus::MetricsCollector;
 pub use crate::metrics::table::{Metric, MetricValue};
-pub use crate::policy::{
-    current_priority as priority, get_scheduler, set_current_priority as set_priority, set_scheduler,
-};
+pub use crate::policy::{get_scheduler, set_scheduler};
 pub use crate::reason::WaitReason;
 pub use crate::runtime::{Runtime, ShutdownError, num_cpus, num_goroutines, procs, set_procs};
+pub use crate::sched::engine::rank::{priority, set_priority};
 #[doc(alias("spawn_blocking", "block_in_place"))]
 pub use crate::sched::threads::blocking::blocking;
 pub use crate::scope::{Scope, ScopedJoinHandle, scope};

@@ -5,7 +5,6 @@
 //!
 //! WHY NOT `std::sync::Mutex`: its poisoning reads thread-locals, which are not the thread's while a worker is between
 //! two goroutines. This one is safe in the preemption handler too, which runs only on threads that hold none.
-
 //!
 //! This layer knows no goroutines. The scheduler and all above it have a lock that is told at compile time how its
 //! holder stays in the runtime (`sched/run/lock.rs`); the layers below the scheduler ask by a pointer to a function.

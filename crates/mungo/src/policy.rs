@@ -1,8 +1,8 @@
 //! The scheduler's interface: which goroutine runs next is up to a policy, and policies can be replaced.
 //!
-//! A policy is a [`Scheduler`]. Each of its methods has a body, which does what the default policy does: so the
-//! smallest policy is an empty `impl`, and a useful one changes one method. It sees tasks and a [`Proc`], never the
-//! runtime itself, and is safe Rust.
+//! A policy is a [`Scheduler`]. Each of its methods has a body, which does what the default policy does, but for [three
+//! things](#what-the-bodies-leave-out): so the smallest policy is an empty `impl`, and a useful one changes one method.
+//! It sees tasks and a [`Proc`], never the runtime itself, and is safe Rust.
 //!
 //! ```
 //! use mungo::policy::{Next, Proc, Scheduler};
@@ -44,13 +44,24 @@
 //! | policy | option | default | what it is |
 //! |---|---|---|---|
 //! | five of them | `every` | 31 to 127 | turns of a P, after which the queue that all share comes first |
-//! | `default` | `measured` | 0 | 1: by way of this interface, so that it is counted and timed as the others are |
+//! | `default` | `measured` | 0 | 1: the bodies of this interface decide, counted and timed as the others are |
 //! | `priority` | `age` | `10ms` | a task that has waited for this long rises by a level |
 //! | `deadline` | `bound` | 95 | budgets are promised up to this many percent of each P |
 //! | `deadline` | `background` | `1s` | a task without a deadline counts as due after this time |
 //! | `fair` | `slice` | `3ms` | the longest turn of a task while others wait |
 //! | `chaos` | `seed` | by the clock | the seed of its choices |
 //! | `chaos` | `delay` | `20us` | the longest pause that it makes at a random moment; 0: none |
+//!
+//! # What the bodies leave out
+//!
+//! The default policy is built into the runtime, and does three things that the bodies of [`Scheduler`] do not:
+//!
+//! * Goroutines that were interrupted while they computed have a queue of their own, and are served after the others.
+//!   By the bodies they go to the back of the global queue, like one that comes from outside.
+//! * Each P has an account of the time that goroutines that were just spawned or woken may take from computing ones. By
+//!   the bodies one that was spawned or woken displaces one that has run for 200 µs, however often that happens.
+//! * A thief leaves short queues and the goroutine next in line alone for a while. By the bodies it takes half of the
+//!   first queue that it finds, and looks four times at each P.
 //!
 //! # Rules for policies
 //!
@@ -64,5 +75,4 @@
 //!   replaces it, with a message on stderr. No goroutine is lost.
 
 pub use crate::policies::*;
-pub use crate::sched::engine::rank::{priority as current_priority, set_priority as set_current_priority};
 pub use crate::sched::engine::switch::{get_scheduler, set_scheduler, stats};

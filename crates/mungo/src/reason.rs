@@ -2,6 +2,15 @@
 //! waits for ([`Awaited`]).
 
 /// The place where a goroutine is blocked.
+///
+/// ```
+/// use mungo::WaitReason;
+/// use mungo::debug::{State, dump};
+///
+/// let (_tx, rx) = mungo::chan::bounded::<()>(0);
+/// mungo::go(move || rx.recv());
+/// while dump().goroutines()[0].state != State::Waiting(WaitReason::ChanRecv) {}
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -86,6 +95,10 @@ impl WaitReason {
     }
 
     /// Returns a word or two, as dumps print it.
+    ///
+    /// ```
+    /// assert_eq!(mungo::WaitReason::ChanRecv.as_str(), "chan receive");
+    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             WaitReason::None => "none",

@@ -55,6 +55,17 @@ pub struct ShutdownError {
 
 impl ShutdownError {
     /// Returns how many goroutines had not ended. They go on in the background.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// let sleepers = [runtime.spawn(mungo::park), runtime.spawn(mungo::park)];
+    /// assert_eq!(runtime.shutdown(Duration::from_millis(5)).unwrap_err().remaining(), 2);
+    /// # sleepers.iter().for_each(|sleeper| sleeper.goroutine().unpark());
+    /// # sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn remaining(&self) -> usize {
         self.remaining
     }

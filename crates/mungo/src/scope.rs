@@ -137,11 +137,29 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// See [`JoinHandle::is_finished`].
+    ///
+    /// ```
+    /// mungo::scope(|s| {
+    ///     let handle = s.spawn(|| 42);
+    ///     while !handle.is_finished() {
+    ///         mungo::yield_now();
+    ///     }
+    ///     assert_eq!(handle.join().unwrap(), 42);
+    /// });
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.inner.is_finished()
     }
 
     /// See [`JoinHandle::goroutine`].
+    ///
+    /// ```
+    /// mungo::scope(|s| {
+    ///     let parked = s.spawn(mungo::park);
+    ///     parked.goroutine().unpark();
+    ///     assert!(parked.join().is_ok());
+    /// });
+    /// ```
     pub fn goroutine(&self) -> Goroutine {
         self.inner.goroutine()
     }

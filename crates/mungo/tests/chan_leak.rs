@@ -15,7 +15,7 @@ fn resident_bytes() -> usize {
 fn a_million_time_outs_leave_nothing_behind() {
     let runtime = common::runtime(1);
     let rounds = if cfg!(debug_assertions) { 50_000 } else { 500_000 };
-    // Somebody who keeps the P awake, so that timers are looked at often.
+    // A goroutine that keeps the P awake, so that timers are looked at often.
     let (stop, stopped) = bounded::<()>(0);
     let busy = move || {
         while stopped.try_recv().is_err_and(|e| e.is_empty()) {

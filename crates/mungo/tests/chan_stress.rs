@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Who sent it and its number there.
+/// The sender, and its number there.
 type Value = (usize, u64);
 
 fn pair(rng: &mut Rng) -> (Sender<Value>, Receiver<Value>) {
@@ -26,7 +26,7 @@ fn pair(rng: &mut Rng) -> (Sender<Value>, Receiver<Value>) {
 /// Sends `value`, in one of the ways there are.
 fn send(rng: &mut Rng, tx: &Sender<Value>, others: &[Receiver<u8>], value: Value) {
     match rng.below(8) {
-        // Two who only ask never meet without a buffer between them.
+        // Two that only ask never meet without a buffer between them.
         0 if tx.capacity() != Some(0) => {
             while tx.try_send(value).is_err() {
                 mungo::yield_now();

@@ -115,6 +115,31 @@ const WAITING: [(&str, WaitReason, &str); 6] = [
     ("waiter", WaitReason::WaitGroup, "waits_for_the_group"),
 ];
 
+/// Checks what the dump says of each.
+fn check_known(dump: &Dump) {
+    for (name, _, function) in WAITING {
+        let g = find(dump, name).unwrap();
+        assert!(has_frame(g, function), "{g:#?}");
+        assert!(g.waited.is_some() && g.spawned_at.file().ends_with("dump.rs"), "{g:#?}");
+        let hidden = |f: &Frame| f.function.contains("catch_unwind") || f.function.contains("switch_yield");
+        assert!(!g.stack.frames.iter().any(hidden), "{g:#?}");
+    }
+    let spinner = find(dump, "spinner").unwrap();
+    assert!(matches!(spinner.state, State::Running | State::Preempted | State::Runnable), "{spinner:#?}");
+    let knows_blocked = !child::is_emulated(EMULATORS_REGISTERS);
+    if knows_blocked {
+        assert!(has_frame(find(dump, "blocker").unwrap(), "blocks_its_thread"), "{dump}");
+    }
+    assert!(dump.to_string().contains("7 goroutines [chan receive, "), "equal ones are grouped: {dump}");
+    let own = find(dump, "main").unwrap();
+    assert_eq!(own.state, State::Syscall, "it waits for the dump: {own:#?}");
+    let here = |file: &String| file.ends_with("tests/dump.rs");
+    assert!(
+        !STACKS || !knows_blocked || own.stack.frames.iter().any(|f| f.file.as_ref().is_some_and(here)),
+        "{own:#?}"
+    );
+}
+
 fn known_places() {
     let runtime = common::runtime(2);
     runtime.run(|| {
@@ -165,27 +190,7 @@ fn known_places() {
         wait_until("all are in their places", || all_there(&debug::dump()));
         let dump = debug::dump();
         eprintln!("{dump}");
-        for (name, _, function) in WAITING {
-            let g = find(&dump, name).unwrap();
-            assert!(has_frame(g, function), "{g:#?}");
-            assert!(g.waited.is_some() && g.spawned_at.file().ends_with("dump.rs"), "{g:#?}");
-            let hidden = |f: &Frame| f.function.contains("catch_unwind") || f.function.contains("switch_yield");
-            assert!(!g.stack.frames.iter().any(hidden), "{g:#?}");
-        }
-        let spinner = find(&dump, "spinner").unwrap();
-        assert!(matches!(spinner.state, State::Running | State::Preempted | State::Runnable), "{spinner:#?}");
-        let knows_blocked = !child::is_emulated(EMULATORS_REGISTERS);
-        if knows_blocked {
-            assert!(has_frame(find(&dump, "blocker").unwrap(), "blocks_its_thread"), "{dump}");
-        }
-        assert!(dump.to_string().contains("7 goroutines [chan receive, "), "equal ones are grouped: {dump}");
-        let own = find(&dump, "main").unwrap();
-        assert_eq!(own.state, State::Syscall, "it waits for the dump: {own:#?}");
-        let here = |file: &String| file.ends_with("tests/dump.rs");
-        assert!(
-            !STACKS || !knows_blocked || own.stack.frames.iter().any(|f| f.file.as_ref().is_some_and(here)),
-            "{own:#?}"
-        );
+        check_known(&dump);
         stop.store(true, Relaxed);
         std::process::exit(0);
     });

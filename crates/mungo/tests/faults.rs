@@ -92,7 +92,7 @@ fn work_goes_on_with_the_threads_that_there_are() {
     }
 }
 
-/// A user of its own, whom the limit applies to and whose processes are this one alone; or the present one.
+/// A user of its own, which the limit applies to and whose processes are this one alone; or the present one.
 fn limit_processes(n: u64) {
     const NOBODY_ELSE: u32 = 54_321;
     // SAFETY: settings of this process, which has one thread.

@@ -297,7 +297,7 @@ fn after_bound_ones() {
     println!("done");
 }
 
-/// A user of its own, whom the limit applies to and whose processes are this one alone; or the present one.
+/// A user of its own, which the limit applies to and whose processes are this one alone; or the present one.
 fn limit_processes(n: u64) {
     const NOBODY_ELSE: u32 = 54_322;
     // SAFETY: settings of this process, which has one thread.

@@ -40,7 +40,7 @@ fn find<'a>(leaks: &'a [Leaked], name: &str) -> Option<&'a Leaked> {
     leaks.iter().find(|l| l.goroutine.name.as_deref() == Some(name))
 }
 
-/// Who has waited for long enough.
+/// The goroutines that have waited for long enough.
 fn waiting() -> Vec<GoroutineDump> {
     let dump = DumpOptions::new().stacks(false).dump();
     dump.goroutines().iter().filter(|g| g.waited.is_some_and(|waited| waited >= SINCE)).cloned().collect()
@@ -49,9 +49,9 @@ fn waiting() -> Vec<GoroutineDump> {
 /// The status of a process that found too little.
 const MISSED: i32 = 3;
 
-/// Checks what is said of `names` when all of them have waited for long enough. Who is taken for leaked and is not is
-/// an error. The other way round the rule allows it: old addresses, left in a dead part of somebody's stack, count too.
-/// Then this process ends with [`MISSED`].
+/// Checks what is said of `names` when all of them have waited for long enough. One that is taken for leaked and is not
+/// is an error. The other way round the rule allows it: old addresses, left in a dead part of a stack, count too. Then
+/// this process ends with [`MISSED`].
 #[track_caller]
 fn expect(names: &[&str], unreachable: &[bool]) {
     wait_until("all have waited", || {
@@ -262,7 +262,7 @@ fn what_somebody_holds_is_not_leaked() {
     assert_found("held_elsewhere");
 }
 
-/// Who will wake up by the clock is not stuck.
+/// A goroutine that will wake up by the clock is not stuck.
 fn deadlines() {
     common::runtime(2).run(|| {
         elsewhere(|| {

@@ -1,4 +1,5 @@
-//! Who goes first when the network wakes many. In processes of their own: any runtime of a process takes its events.
+//! The order of goroutines when the network wakes many. In processes of their own: any runtime of a process takes its
+//! events.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,4 @@
-//! Panics: who hears of them.
+//! Panics: where they are reported.
 
 #[macro_use]
 mod common;

@@ -310,7 +310,7 @@ fn the_same_script_runs_in_the_same_order() {
     let mut compared = 0;
     let mut seeds = 1..=1000;
     while compared < 50 {
-        let seed = seeds.next().unwrap_or_else(|| panic!("{compared} of 2000 were not disturbed"));
+        let seed = seeds.next().unwrap_or_else(|| panic!("only {compared} of 2000 runs were not disturbed"));
         let script = script(seed);
         // At each 61st tick the global queue comes first. A P has a tick more for each M that had it and found nothing,
         // so that the script begins at any of them.

@@ -210,7 +210,7 @@ fn thieves_take_half_and_the_default_looks_at_the_global_queue_first() {
     assert_eq!(machine.next(&policy, 1), Some(ids[0]), "stolen");
     let stats = machine.stats(1);
     assert_eq!((stats.steals_won, stats.queue, stats.global_takes), (1, 3, 1), "{stats:?}");
-    // Who prefers stealing does it the other way round.
+    // A policy that prefers stealing does it the other way round.
     let policy = WorkStealing::new();
     let mut machine = Machine::new(2, 1);
     let (a, b) = (machine.spawn(), machine.spawn());
@@ -259,7 +259,7 @@ fn fair_shares_follow_the_weights() {
         let on: Vec<(usize, Id)> = (0..2).filter_map(|p| Some((p, machine.next(&policy, p)?))).collect();
         machine.advance(3 * MS);
         for (proc, id) in on {
-            // Who blocks early uses less of its slice.
+            // A task that blocks early uses less of its slice.
             let part = 1 + rng.below(4) as u32;
             machine.charge(id, 3 * MS / part);
             if rng.below(20) == 0 {
@@ -319,7 +319,7 @@ fn deadlines_budgets_and_misses() {
     }
     let order: Vec<Id> = std::iter::from_fn(|| machine.next(&policy, 0)).collect();
     assert_eq!(order, [soon, periodic, late, background]);
-    // The slice is what is left of the budget; who uses more is put off by a period.
+    // The slice is what is left of the budget; a task that uses more is put off by a period.
     let slice = |machine: &Machine| policy.time_slice(&machine.info(periodic), 10 * MS);
     assert_eq!(slice(&machine), 4 * MS);
     machine.charge(periodic, MS);

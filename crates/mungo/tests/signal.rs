@@ -146,7 +146,8 @@ fn quit_is_heard_instead_of_a_dump() {
 fn waiting_for_a_signal_is_no_deadlock() {
     let rt = mungo::Runtime::builder().deadlock_warning(Duration::from_millis(50)).build().unwrap();
     let listener = notify(&[Signal::USER1]);
-    // Another process sends it, after longer than the detector's patience: a thread would be somebody who may wake us.
+    // Another process sends it, after longer than the detector's patience: a thread would count as one that may wake
+    // us.
     let mut sender = std::process::Command::new("sh");
     let mut sender = sender.args(["-c", "sleep 0.3; kill -USR1 $PPID"]).spawn().expect("a shell");
     rt.run(move || assert_eq!(listener.recv(), Ok(Signal::USER1)));

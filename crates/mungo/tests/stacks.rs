@@ -229,7 +229,7 @@ fn a_large_frame_survives_a_long_sleep() {
         black_box(&mut live);
         live.iter().zip(1..).all(|(word, i)| *word == i)
     }
-    let long = Duration::from_millis(black_box(2500)); // the monitor trims who has slept for a second
+    let long = Duration::from_millis(black_box(2500)); // the monitor trims a stack that has slept for a second
     let sleeper = mungo::Builder::new().stack_size(8 * MIB).spawn(move || sleeper(long)).unwrap();
     assert!(sleeper.join().unwrap());
 }

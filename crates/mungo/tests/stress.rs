@@ -18,7 +18,7 @@ struct Counts {
     ended: AtomicU64,
     panicked: AtomicU64,
     caught: AtomicU64,
-    /// Who may be unparked, at any time, by anybody.
+    /// The goroutines that may be unparked, at any time, by any other.
     parked: Mutex<Vec<Goroutine>>,
 }
 

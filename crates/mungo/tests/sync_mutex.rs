@@ -245,7 +245,7 @@ fn who_gives_up_leaves_no_trace() {
     });
 }
 
-/// Two who do nothing but hold the lock, and one who wants it now and then: by Go's rule it waits for a millisecond
+/// Two that do nothing but hold the lock, and one that wants it now and then: by Go's rule it waits for a millisecond
 /// and some hand-overs, so that the others get no more than a few thousand turns. Counted, not timed.
 #[test]
 fn nobody_starves() {

@@ -36,7 +36,7 @@ fn who_came_first_is_served_first() {
         let semaphore = Arc::new(Semaphore::new(0));
         let order = Arc::new(mungo::sync::Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
-        // The first asks for two, so that the second, who asks for one, could overtake if it were let.
+        // The first asks for two, so that the second, which asks for one, could overtake if it were let.
         for (i, n) in [2, 1, 1].into_iter().enumerate() {
             let (shared, order) = (semaphore.clone(), order.clone());
             waiting.push(mungo::go(move || {

@@ -1,4 +1,4 @@
-//! Who takes part: a contestant is a program that prints one number for a case. Each measurement has a process of its
+//! The contestants. A contestant is a program that prints one number for a case. Each measurement has a process of its
 //! own, so that none inherits another one's memory, threads or warm caches.
 
 use super::{Case, LONGEST_TIMER, Measure, NAP, TIMERS, goroutines, tasks, threads};

@@ -1,4 +1,4 @@
-//! Time lines: who did what, when.
+//! Time lines: what each goroutine did, when.
 
 use std::time::Duration;
 

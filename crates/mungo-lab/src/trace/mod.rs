@@ -30,7 +30,7 @@ use std::time::Duration;
 pub(crate) enum Verb {
     /// Run a program that uses mungo, and record what its scheduler does
     Record(Record),
-    /// Who waited, for how long, behind whom; what each place in the source costs
+    /// Which goroutines waited, for how long, behind which; what each place in the source costs
     Stats(Stats),
     /// A page to look into the trace with: verdicts, time lines, wake-ups. It needs no network
     View(View),

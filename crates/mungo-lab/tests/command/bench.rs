@@ -1,4 +1,4 @@
-//! `mungo bench`: who is there is measured, who is not is named.
+//! `mungo bench`: the contestants that are there are measured, the others are named.
 
 use super::{mungo, succeeds};
 

@@ -33,7 +33,7 @@ struct G {
     role: Role,
     /// Times that it came to run.
     turn: u32,
-    /// Of a worker: whom to answer.
+    /// Of a worker: the client to answer.
     partner: u64,
     /// Of a hog: what is left to compute, in ns.
     left: u64,
@@ -62,7 +62,7 @@ pub(super) struct Synthetic<W> {
     gs: Vec<G>,
     idle_workers: Vec<u64>,
     requests: VecDeque<u64>,
-    /// Who is woken when, by what.
+    /// The goroutines that are woken, when, and by what.
     alarms: BinaryHeap<Reverse<(u64, u64, u8)>>,
     events: u64,
     round_end: u64,

@@ -195,11 +195,22 @@ impl<T> TrySendError<T> {
     }
 
     /// Returns whether the send would have had to wait.
+    ///
+    /// ```
+    /// let (tx, _rx) = mungo::chan::bounded(0);
+    /// assert!(tx.try_send(1).unwrap_err().is_full());
+    /// ```
     pub fn is_full(&self) -> bool {
         matches!(self, TrySendError::Full(_))
     }
 
     /// Returns whether waiting would not help.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::bounded(1);
+    /// drop(rx);
+    /// assert!(tx.try_send(1).unwrap_err().is_disconnected());
+    /// ```
     pub fn is_disconnected(&self) -> bool {
         matches!(self, TrySendError::Disconnected(_))
     }
@@ -221,11 +232,26 @@ impl<T> SendTimeoutError<T> {
     }
 
     /// Returns whether the time was over.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (tx, _rx) = mungo::chan::bounded(0);
+    /// assert!(tx.send_timeout(1, Duration::ZERO).unwrap_err().is_timeout());
+    /// ```
     pub fn is_timeout(&self) -> bool {
         matches!(self, SendTimeoutError::Timeout(_))
     }
 
     /// Returns whether waiting longer would not help.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (tx, rx) = mungo::chan::bounded(0);
+    /// drop(rx);
+    /// assert!(tx.send_timeout(1, Duration::MAX).unwrap_err().is_disconnected());
+    /// ```
     pub fn is_disconnected(&self) -> bool {
         matches!(self, SendTimeoutError::Disconnected(_))
     }
@@ -233,11 +259,22 @@ impl<T> SendTimeoutError<T> {
 
 impl TryRecvError {
     /// Returns whether there is no value now.
+    ///
+    /// ```
+    /// let (_tx, rx) = mungo::chan::bounded::<i32>(1);
+    /// assert!(rx.try_recv().unwrap_err().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         *self == TryRecvError::Empty
     }
 
     /// Returns whether there never will be a value.
+    ///
+    /// ```
+    /// let (tx, rx) = mungo::chan::bounded::<i32>(1);
+    /// drop(tx);
+    /// assert!(rx.try_recv().unwrap_err().is_disconnected());
+    /// ```
     pub fn is_disconnected(&self) -> bool {
         *self == TryRecvError::Disconnected
     }
@@ -245,11 +282,26 @@ impl TryRecvError {
 
 impl RecvTimeoutError {
     /// Returns whether the time was over.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (_tx, rx) = mungo::chan::bounded::<i32>(1);
+    /// assert!(rx.recv_timeout(Duration::ZERO).unwrap_err().is_timeout());
+    /// ```
     pub fn is_timeout(&self) -> bool {
         *self == RecvTimeoutError::Timeout
     }
 
     /// Returns whether there never will be a value.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let (tx, rx) = mungo::chan::bounded::<i32>(1);
+    /// drop(tx);
+    /// assert!(rx.recv_timeout(Duration::MAX).unwrap_err().is_disconnected());
+    /// ```
     pub fn is_disconnected(&self) -> bool {
         *self == RecvTimeoutError::Disconnected
     }

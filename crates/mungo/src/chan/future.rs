@@ -11,6 +11,13 @@ use std::task::{Context, Poll};
 /// A receive that is under way: [`Receiver::recv_async`].
 ///
 /// It may be dropped at any time and no value is lost: one that it had been given already goes to the next receiver.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::bounded(1);
+/// drop(rx.recv_async()); // nothing is lost
+/// tx.send(1).unwrap();
+/// assert_eq!(mungo::block_on(rx.recv_async()), Ok(1));
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct RecvFut<'a, T> {
     receiver: &'a Receiver<T>,
@@ -73,6 +80,12 @@ impl<T> fmt::Debug for RecvFut<'_, T> {
 /// A send that is under way: [`Sender::send_async`].
 ///
 /// If it is dropped before it is done, the value is dropped too, or was received.
+///
+/// ```
+/// let (tx, rx) = mungo::chan::bounded(1);
+/// mungo::block_on(tx.send_async(1)).unwrap();
+/// assert_eq!(rx.recv(), Ok(1));
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct SendFut<'a, T> {
     sender: &'a Sender<T>,

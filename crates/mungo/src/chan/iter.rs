@@ -5,11 +5,23 @@ use std::fmt;
 use std::iter::FusedIterator;
 
 /// The values of a channel, as they come: [`Receiver::iter`].
+///
+/// ```
+/// let (tx, rx) = mungo::chan::unbounded();
+/// mungo::go(move || (0..3).for_each(|n| tx.send(n).unwrap()));
+/// assert!(rx.iter().eq(0..3), "it ends when the sender is gone");
+/// ```
 pub struct Iter<'a, T> {
     pub(super) receiver: &'a Receiver<T>,
 }
 
 /// The values that are there: [`Receiver::try_iter`].
+///
+/// ```
+/// let (tx, rx) = mungo::chan::unbounded();
+/// tx.send(1).unwrap();
+/// assert!(rx.try_iter().eq([1]), "it ends where it would have to wait");
+/// ```
 pub struct TryIter<'a, T> {
     pub(super) receiver: &'a Receiver<T>,
 }

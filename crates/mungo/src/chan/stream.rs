@@ -40,6 +40,15 @@ impl<H: Clone> Clone for Handle<'_, H> {
 /// [`Receiver::into_stream`].
 ///
 /// As a [`RecvFut`](super::RecvFut) it loses no value when it is dropped.
+///
+/// ```
+/// use futures::StreamExt;
+///
+/// let (tx, rx) = mungo::chan::unbounded();
+/// (0..3).for_each(|n| tx.send(n).unwrap());
+/// drop(tx);
+/// assert_eq!(mungo::block_on(rx.stream().collect::<Vec<_>>()), [0, 1, 2]);
+/// ```
 #[must_use = "streams do nothing unless polled"]
 pub struct RecvStream<'a, T> {
     receiver: Handle<'a, Receiver<T>>,
@@ -130,6 +139,14 @@ impl<T> Receiver<T> {
 
 /// A sender as a sink: [`Sender::sink`], [`Sender::into_sink`]. It holds one value at the most, on its way to the
 /// channel; flushing waits until that is sent. Closing it only flushes: other senders may be left.
+///
+/// ```
+/// use futures::SinkExt;
+///
+/// let (tx, rx) = mungo::chan::bounded(1);
+/// mungo::block_on(tx.sink().send(1)).unwrap();
+/// assert_eq!(rx.recv(), Ok(1));
+/// ```
 #[must_use = "sinks do nothing unless polled"]
 pub struct SendSink<'a, T> {
     sender: Handle<'a, Sender<T>>,

@@ -74,7 +74,7 @@ impl Function {
 /// Starts a goroutine that calls the function; from anywhere, an M's own stack included. If there is no memory for one,
 /// the function is dropped, and a line on stderr says so.
 pub(crate) fn start(function: Function) {
-    /// Starts it where goroutines can be started: see `sched::task`.
+    /// Starts it where goroutines can be started: see `sched/run/task.rs`.
     struct Start(Lock<Option<Function>>);
     impl Wake for Start {
         fn wake(self: Arc<Start>) {

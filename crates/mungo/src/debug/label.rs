@@ -5,6 +5,14 @@ use crate::sched::run::current;
 use std::marker::PhantomData;
 
 /// A label of the goroutine that made it, until it is dropped. See [`label`].
+///
+/// ```
+/// let labels = mungo::go(|| {
+///     let _label: mungo::debug::Label = mungo::debug::label("request", "17");
+///     mungo::debug::dump().goroutines()[0].labels.len()
+/// });
+/// assert_eq!(labels.join().unwrap(), 1);
+/// ```
 #[derive(Debug)]
 #[must_use = "the label is gone when this is dropped"]
 pub struct Label {

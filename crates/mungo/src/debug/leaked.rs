@@ -38,6 +38,23 @@ const REPORTED: usize = 10_000;
 const CASES: usize = 64;
 
 /// A goroutine that is stuck on channels, by [`leaked`].
+///
+/// ```
+/// use mungo::debug::{Leaked, leaked};
+/// use std::time::Duration;
+///
+/// let (tx, rx) = mungo::chan::bounded::<u8>(4);
+/// let waiter = mungo::go(move || rx.recv());
+/// let found = || leaked(Duration::ZERO).pop();
+/// let waits: Leaked = loop {
+///     if let Some(one) = found() {
+///         break one;
+///     }
+/// };
+/// assert_eq!(waits.goroutine.id, waiter.goroutine().id().as_u64());
+/// drop(tx);
+/// assert!(waiter.join().unwrap().is_err());
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leaked {
@@ -50,6 +67,22 @@ pub struct Leaked {
 }
 
 /// A channel that a goroutine waits on.
+///
+/// ```
+/// use mungo::debug::{ChannelInfo, leaked};
+/// use std::time::Duration;
+///
+/// let (tx, rx) = mungo::chan::bounded::<u8>(4);
+/// let waiter = mungo::go(move || rx.recv());
+/// let channel: ChannelInfo = loop {
+///     if let Some(one) = leaked(Duration::ZERO).pop() {
+///         break one.channels[0];
+///     }
+/// };
+/// assert_eq!((channel.sends, channel.capacity, channel.senders), (false, Some(4), 1));
+/// drop(tx);
+/// assert!(waiter.join().unwrap().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelInfo {

@@ -70,6 +70,11 @@ const PATHS: [(&str, &str); 13] = [
 ];
 
 /// The answer to a request, by [`respond`].
+///
+/// ```
+/// let answer: mungo::debug::http::Answer = mungo::debug::http::respond("/no/such/page");
+/// assert_eq!(answer.status, 404);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {

@@ -39,61 +39,184 @@ impl File {
     }
 
     /// Opens a file to write to it; makes it, or empties it.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-create-{}", std::process::id()));
+    /// mungo::fs::write(&path, "old")?;
+    /// let file = File::create(&path)?;
+    /// assert_eq!(file.metadata()?.len(), 0, "emptied");
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
         blocking(|| std::fs::File::create(path)).map(File)
     }
 
     /// Makes a file that must not exist.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-create-new-{}", std::process::id()));
+    /// File::create_new(&path)?;
+    /// let again = File::create_new(&path).unwrap_err();
+    /// assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
         blocking(|| std::fs::File::create_new(path)).map(File)
     }
 
     /// Returns options for other ways to open a file.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    /// use std::io::Read;
+    ///
+    /// let mut file = File::options().read(true).open("Cargo.toml")?;
+    /// let mut text = String::new();
+    /// file.read_to_string(&mut text)?;
+    /// assert!(text.starts_with("[package]"));
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
     /// Waits until content and metadata are on the disk.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-sync-all-{}", std::process::id()));
+    /// let mut file = File::create(&path)?;
+    /// std::io::Write::write_all(&mut file, b"kept")?;
+    /// file.sync_all()?;
+    /// assert_eq!(file.metadata()?.len(), 4);
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn sync_all(&self) -> io::Result<()> {
         blocking(|| self.0.sync_all())
     }
 
     /// Waits until the content is on the disk.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-sync-data-{}", std::process::id()));
+    /// let mut file = File::create(&path)?;
+    /// std::io::Write::write_all(&mut file, b"kept")?;
+    /// file.sync_data()?;
+    /// assert_eq!(mungo::fs::read(&path)?, b"kept");
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn sync_data(&self) -> io::Result<()> {
         blocking(|| self.0.sync_data())
     }
 
     /// Cuts the file off, or fills it with zeros.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-set-len-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// file.set_len(3)?;
+    /// assert_eq!(mungo::fs::read(&path)?, [0; 3]);
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_len(&self, size: u64) -> io::Result<()> {
         blocking(|| self.0.set_len(size))
     }
 
     /// Returns size, times, kind.
+    ///
+    /// ```
+    /// let metadata = mungo::fs::File::open("Cargo.toml")?.metadata()?;
+    /// assert!(metadata.is_file() && metadata.len() > 0);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn metadata(&self) -> io::Result<Metadata> {
         blocking(|| self.0.metadata())
     }
 
     /// Changes the file's permissions.
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-permissions-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// let mut permissions = file.metadata()?.permissions();
+    /// permissions.set_readonly(true);
+    /// file.set_permissions(permissions)?;
+    /// assert!(file.metadata()?.permissions().readonly());
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         blocking(|| self.0.set_permissions(permissions))
     }
 
     /// Makes another handle of the same open file.
+    ///
+    /// ```
+    /// use std::io::{Read, Seek};
+    ///
+    /// let mut file = mungo::fs::File::open("Cargo.toml")?;
+    /// let mut clone = file.try_clone()?;
+    /// file.read_exact(&mut [0; 7])?;
+    /// assert_eq!(clone.stream_position()?, 7, "they share the place");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn try_clone(&self) -> io::Result<File> {
         self.0.try_clone().map(File)
     }
 
     /// Reads at a place, as [`FileExt::read_at`].
+    ///
+    /// ```
+    /// let file = mungo::fs::File::open("Cargo.toml")?;
+    /// let mut part = [0; 7];
+    /// assert_eq!(file.read_at(&mut part, 1)?, 7);
+    /// assert_eq!(&part, b"package");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.read_at(buf, offset))
     }
 
     /// Writes at a place, as [`FileExt::write_at`].
+    ///
+    /// ```
+    /// use mungo::fs::File;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-write-at-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// file.write_at(b"world", 6)?;
+    /// file.write_at(b"hello ", 0)?;
+    /// assert_eq!(mungo::fs::read(&path)?, b"hello world");
+    /// mungo::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         blocking(|| self.0.write_at(buf, offset))
     }
 
     /// Returns std's type.
+    ///
+    /// ```
+    /// let file: std::fs::File = mungo::fs::File::open("Cargo.toml")?.into_std();
+    /// assert!(file.metadata()?.is_file());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn into_std(self) -> std::fs::File {
         self.0
     }
@@ -239,6 +362,11 @@ macro_rules! switches {
 
 impl OpenOptions {
     /// Makes options of which nothing is allowed yet.
+    ///
+    /// ```
+    /// let error = mungo::fs::OpenOptions::new().open("Cargo.toml").unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "neither read nor write");
+    /// ```
     #[allow(clippy::new_without_default)] // as std's
     pub fn new() -> OpenOptions {
         OpenOptions(std::fs::OpenOptions::new())
@@ -247,6 +375,12 @@ impl OpenOptions {
     switches! { read write append truncate create create_new }
 
     /// Opens the file.
+    ///
+    /// ```
+    /// let file = mungo::fs::OpenOptions::new().read(true).open("Cargo.toml")?;
+    /// assert!(file.metadata()?.is_file());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         blocking(|| self.0.open(path)).map(File)
     }

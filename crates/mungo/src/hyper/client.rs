@@ -91,6 +91,15 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Makes a client without connections.
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    ///
+    /// let client = mungo::hyper::Client::new();
+    /// let nowhere = hyper::Request::get("/no-host").body(String::new()).unwrap();
+    /// let error = client.send(&Context::background(), nowhere).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    /// ```
     #[must_use]
     pub fn new() -> Client<B> {
         Client::default()
@@ -128,6 +137,26 @@ where
     ///
     /// [`read_body`](super::read_body) reads the body. A connection serves further requests when the body of its last
     /// response was read to the end. A missing `Host` is added.
+    ///
+    /// ```
+    /// use hyper::{Request, Response};
+    /// use mungo::context::Context;
+    /// use mungo::hyper::{Client, handler, serve};
+    ///
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// let listener = mungo::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = mungo::go({
+    ///     let ctx = ctx.clone();
+    ///     let hello = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    ///     move || serve(listener, hello, &ctx)
+    /// });
+    /// let response = Client::new().send(&ctx, Request::get(url).body(String::new()).unwrap())?;
+    /// assert_eq!(mungo::hyper::read_body(&ctx, response.into_body(), 100)?, b"hello");
+    /// cancel.cancel();
+    /// server.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` for a URI without a host, or with another scheme than `http`, and `https` if

@@ -109,6 +109,24 @@ impl Default for Server {
 
 impl Server {
     /// Makes the defaults, which each setting names.
+    ///
+    /// ```
+    /// # use hyper::{Request, Response};
+    /// # use mungo::context::Context;
+    /// # use mungo::hyper::{Client, Server, handler};
+    /// # use mungo::net::TcpListener;
+    /// # let (ctx, cancel) = Context::background().with_cancel();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = Server::new();
+    /// # let service = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    /// # let serving = mungo::go({ let ctx = ctx.clone(); move || server.serve(listener, service, &ctx) });
+    /// let response = Client::new().send(&ctx, Request::get(&url).body(String::new()).unwrap())?;
+    /// assert_eq!(response.status(), 200);
+    /// # cancel.cancel();
+    /// # serving.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn new() -> Server {
         Server {
             max_connections: Semaphore::MAX_PERMITS,
@@ -120,6 +138,24 @@ impl Server {
     }
 
     /// Sets the most connections at a time; further ones wait in the kernel. Default: no limit.
+    ///
+    /// ```
+    /// # use hyper::{Request, Response};
+    /// # use mungo::context::Context;
+    /// # use mungo::hyper::{Client, Server, handler};
+    /// # use mungo::net::TcpListener;
+    /// # let (ctx, cancel) = Context::background().with_cancel();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = Server::new().max_connections(1);
+    /// # let service = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    /// # let serving = mungo::go({ let ctx = ctx.clone(); move || server.serve(listener, service, &ctx) });
+    /// let response = Client::new().send(&ctx, Request::get(&url).body(String::new()).unwrap())?;
+    /// assert_eq!(response.status(), 200);
+    /// # cancel.cancel();
+    /// # serving.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn max_connections(mut self, n: usize) -> Server {
         self.max_connections = n.clamp(1, Semaphore::MAX_PERMITS);
         self
@@ -127,18 +163,75 @@ impl Server {
 
     /// Sets the time in which a request's headers must come, from the end of the request before, or of the connect: so
     /// it bounds slow clients and idle connections. Default: 30 s.
+    ///
+    /// ```
+    /// # use hyper::{Request, Response};
+    /// # use mungo::context::Context;
+    /// # use mungo::hyper::{Client, Server, handler};
+    /// # use mungo::net::TcpListener;
+    /// # let (ctx, cancel) = Context::background().with_cancel();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = Server::new().header_timeout(std::time::Duration::from_millis(1));
+    /// # let service = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    /// # let serving = mungo::go({ let ctx = ctx.clone(); move || server.serve(listener, service, &ctx) });
+    /// let mut idle = mungo::net::TcpStream::connect(&url[7..url.len() - 1])?;
+    /// let mut answer = Vec::new();
+    /// _ = std::io::Read::read_to_end(&mut idle, &mut answer); // it ends, because the server closes
+    /// assert!(!answer.starts_with(b"HTTP/1.1 200"));
+    /// # cancel.cancel();
+    /// # serving.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn header_timeout(mut self, timeout: Duration) -> Server {
         self.header_timeout = timeout;
         self
     }
 
     /// Sets the time that requests have to end when the context is done; then their connections are cut. Default: 30 s.
+    ///
+    /// ```
+    /// # use hyper::{Request, Response};
+    /// # use mungo::context::Context;
+    /// # use mungo::hyper::{Client, Server, handler};
+    /// # use mungo::net::TcpListener;
+    /// # let (ctx, cancel) = Context::background().with_cancel();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = Server::new().drain_timeout(std::time::Duration::from_secs(20));
+    /// # let service = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    /// # let serving = mungo::go({ let ctx = ctx.clone(); move || server.serve(listener, service, &ctx) });
+    /// let response = Client::new().send(&ctx, Request::get(&url).body(String::new()).unwrap())?;
+    /// assert_eq!(response.status(), 200);
+    /// # cancel.cancel();
+    /// # serving.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn drain_timeout(mut self, timeout: Duration) -> Server {
         self.drain_timeout = timeout;
         self
     }
 
     /// Sets whether a connection may have several requests. Default: yes.
+    ///
+    /// ```
+    /// # use hyper::{Request, Response};
+    /// # use mungo::context::Context;
+    /// # use mungo::hyper::{Client, Server, handler};
+    /// # use mungo::net::TcpListener;
+    /// # let (ctx, cancel) = Context::background().with_cancel();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = Server::new().keep_alive(false);
+    /// # let service = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    /// # let serving = mungo::go({ let ctx = ctx.clone(); move || server.serve(listener, service, &ctx) });
+    /// let response = Client::new().send(&ctx, Request::get(&url).body(String::new()).unwrap())?;
+    /// assert_eq!(response.status(), 200);
+    /// assert_eq!(response.headers()["connection"], "close");
+    /// # cancel.cancel();
+    /// # serving.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn keep_alive(mut self, yes: bool) -> Server {
         self.keep_alive = yes;
         self
@@ -146,6 +239,24 @@ impl Server {
 
     /// Sets the most bytes that the headers of a request may have, at least 8192: then the answer is 431. Default:
     /// 64 KiB.
+    ///
+    /// ```
+    /// # use hyper::{Request, Response};
+    /// # use mungo::context::Context;
+    /// # use mungo::hyper::{Client, Server, handler};
+    /// # use mungo::net::TcpListener;
+    /// # let (ctx, cancel) = Context::background().with_cancel();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = Server::new().max_header_bytes(8192);
+    /// # let service = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    /// # let serving = mungo::go({ let ctx = ctx.clone(); move || server.serve(listener, service, &ctx) });
+    /// let long = Request::get(&url).header("x", "x".repeat(10_000)).body(String::new()).unwrap();
+    /// assert_eq!(Client::new().send(&ctx, long)?.status(), 431);
+    /// # cancel.cancel();
+    /// # serving.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn max_header_bytes(mut self, bytes: usize) -> Server {
         self.max_header_bytes = bytes.max(8192);
         self
@@ -155,6 +266,27 @@ impl Server {
     /// until requests that are under way are answered.
     ///
     /// A clone of `service` serves each connection. An error or panic of it ends its connection.
+    ///
+    /// ```
+    /// use hyper::{Request, Response};
+    /// use mungo::context::Context;
+    /// use mungo::hyper::{Client, Server, handler};
+    /// use mungo::net::TcpListener;
+    ///
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let url = format!("http://{}/", listener.local_addr()?);
+    /// let server = mungo::go({
+    ///     let ctx = ctx.clone();
+    ///     let hello = handler(|_| Ok::<_, std::io::Error>(Response::new("hello".to_owned())));
+    ///     move || Server::new().serve(listener, hello, &ctx)
+    /// });
+    /// let response = Client::new().send(&ctx, Request::get(url).body(String::new()).unwrap())?;
+    /// assert_eq!(response.status(), 200);
+    /// cancel.cancel();
+    /// server.join().unwrap()?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// `TimedOut`, if connections had to be cut after the [drain time-out](Self::drain_timeout).

@@ -20,6 +20,14 @@ use std::sync::atomic::Ordering::Relaxed;
 ///
 /// [`each`](Metrics::each) lists all of it with names and explanations; with the feature `prometheus`,
 /// `to_prometheus` is the text that a scraper wants.
+///
+/// ```
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// runtime.run(|| mungo::go(|| ()).join().unwrap());
+/// let metrics: mungo::Metrics = runtime.metrics();
+/// assert!(metrics.spawned >= 1 && metrics.procs == 1);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -41,7 +49,8 @@ pub struct Metrics {
     pub spinning_threads: u64,
     /// Number of threads that the system refused to start.
     pub failed_thread_starts: u64,
-    /// Number of goroutines in the global queue.
+    /// Number of goroutines that wait for any P: in the global queue, in that of goroutines that were interrupted while
+    /// they computed, and held back until there is a thread for them.
     pub global_queue: u64,
     /// Number of timers that have not fired, goroutines that sleep included.
     pub timers: u64,
@@ -61,6 +70,11 @@ pub struct Metrics {
 }
 
 /// Number of calls of C functions by goroutines of all runtimes, by what came of them. Zeros without `mungo-interpose`.
+///
+/// ```
+/// let calls: mungo::InterposedMetrics = mungo::Metrics::default().interposed;
+/// assert_eq!((calls.passed, calls.parked, calls.fell_back), (0, 0, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterposedMetrics {
@@ -83,6 +97,11 @@ impl InterposedMetrics {
 ///
 /// A goroutine in libc, in a signal handler or in a system call, or whose thread had no CPU, lost its P if it stayed
 /// there.
+///
+/// ```
+/// let interruptions: mungo::InterruptionMetrics = mungo::Metrics::default().interruptions;
+/// assert_eq!((interruptions.injected, interruptions.in_libc), (0, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterruptionMetrics {
@@ -127,6 +146,14 @@ impl InterruptionMetrics {
 }
 
 /// The counters of one P.
+///
+/// ```
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// runtime.run(|| (0..100).for_each(|_| mungo::yield_now()));
+/// let p: &mungo::ProcMetrics = &runtime.metrics().per_proc[0];
+/// assert!(p.yields >= 100);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ProcMetrics {
@@ -156,6 +183,14 @@ pub struct ProcMetrics {
 
 impl Runtime {
     /// Returns counts of what the scheduler did so far.
+    ///
+    /// ```
+    /// let runtime = mungo::Runtime::builder().procs(1).build()?;
+    /// let before = runtime.metrics().spawned;
+    /// runtime.run(|| mungo::go(|| ()).join().unwrap());
+    /// assert!(runtime.metrics().spawned > before);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn metrics(&self) -> Metrics {
         Metrics::of(self.shared())
     }

@@ -18,6 +18,19 @@ const SHORTEST_BITS: u32 = 8;
 const LONGEST_BITS: u32 = 34;
 
 /// A collector that a registry of `prometheus-client` asks at each scrape; by [`Runtime::prometheus_collector`].
+///
+/// ```
+/// use prometheus_client::registry::Registry;
+///
+/// let runtime = mungo::Runtime::builder().procs(1).build()?;
+/// let mut registry = Registry::default();
+/// let collector: mungo::MetricsCollector = runtime.prometheus_collector();
+/// registry.register_collector(Box::new(collector));
+/// let mut text = String::new();
+/// prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+/// assert!(text.contains("mungo_procs 1"));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 pub struct MetricsCollector(Arc<Shared>);
 

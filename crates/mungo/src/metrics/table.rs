@@ -4,6 +4,12 @@ use crate::histogram::Histogram;
 use crate::metrics::{Metrics, ProcMetrics};
 
 /// A metric with what is needed to show it.
+///
+/// ```
+/// let metrics = mungo::Metrics::default();
+/// let names: Vec<&str> = metrics.each().map(|metric: mungo::Metric<'_>| metric.name).collect();
+/// assert!(names.contains(&"mungo_goroutines") && names.iter().all(|name| name.starts_with("mungo_")));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Metric<'a> {
@@ -17,6 +23,16 @@ pub struct Metric<'a> {
 }
 
 /// The kinds of metrics, with their values.
+///
+/// ```
+/// use mungo::MetricValue;
+///
+/// mungo::Metrics::default().each().for_each(|metric| match metric.value {
+///     MetricValue::Counter(n) | MetricValue::Gauge(n) => assert_eq!(n, 0),
+///     MetricValue::Times(times) => assert_eq!(times.count(), 0),
+///     _ => panic!("there is no P"),
+/// });
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum MetricValue<'a> {
@@ -54,7 +70,7 @@ static TABLE: [(&str, &str, Read); 38] = [
     ("mungo_threads_idle", "Threads without a P", Gauge(|m| m.idle_threads)),
     ("mungo_threads_spinning", "Threads that look for work", Gauge(|m| m.spinning_threads)),
     ("mungo_thread_starts_failed", "Threads that the system refused to start", Counter(|m| m.failed_thread_starts)),
-    ("mungo_global_queue", "Goroutines in the global run queue", Gauge(|m| m.global_queue)),
+    ("mungo_global_queue", "Goroutines that wait for any P, computing and held back ones", Gauge(|m| m.global_queue)),
     ("mungo_timers", "Timers that have not fired", Gauge(|m| m.timers)),
     ("mungo_interruptions_injected", "Goroutines suspended by an injected call", Counter(|m| m.interruptions.injected)),
     ("mungo_interruptions_by_thread", "Goroutines interrupted by thread-switching, as asked for",

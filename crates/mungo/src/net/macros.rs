@@ -178,11 +178,23 @@ macro_rules! timeouts_api {
             }
 
             /// Returns what [`set_read_timeout`](Self::set_read_timeout) set.
+            ///
+            /// ```
+            #[doc = $example]
+            /// assert_eq!(client.read_timeout()?, None, "unless it was set");
+            /// # std::io::Result::Ok(())
+            /// ```
             pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.inner.timeout($crate::net::descriptor::Side::Read))
             }
 
             /// Returns what [`set_write_timeout`](Self::set_write_timeout) set.
+            ///
+            /// ```
+            #[doc = $example]
+            /// assert_eq!(client.write_timeout()?, None, "unless it was set");
+            /// # std::io::Result::Ok(())
+            /// ```
             pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.inner.timeout($crate::net::descriptor::Side::Write))
             }
@@ -265,4 +277,33 @@ macro_rules! incoming_api {
     };
 }
 
-pub(super) use {descriptor_api, incoming_api, timeouts_api};
+/// `Read` and `Write` of a stream, by those of a reference to it.
+macro_rules! by_reference {
+    ($Type:ident) => {
+        impl std::io::Read for $Type {
+            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+                (&*self).read(buf)
+            }
+
+            fn read_vectored(&mut self, bufs: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+                (&*self).read_vectored(bufs)
+            }
+        }
+
+        impl std::io::Write for $Type {
+            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+                (&*self).write(buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                (&*self).write_vectored(bufs)
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                (&*self).flush()
+            }
+        }
+    };
+}
+
+pub(super) use {by_reference, descriptor_api, incoming_api, timeouts_api};

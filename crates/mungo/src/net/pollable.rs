@@ -149,6 +149,15 @@ impl<T: AsFd> Pollable<T> {
 
     /// Calls `op` until it returns something else than [`WouldBlock`](io::ErrorKind::WouldBlock), and waits for
     /// room to write in between.
+    ///
+    /// ```
+    /// use std::io::Write;
+    ///
+    /// let (_reader, writer) = std::io::pipe()?;
+    /// let writer = mungo::net::Pollable::new(writer)?;
+    /// assert_eq!(writer.write_with(|mut pipe| pipe.write(b"x"))?, 1);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn write_with<R>(&self, mut op: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         self.inner.run(Side::Write, WaitReason::NetWrite, |io| self.check(Side::Write).and_then(|()| op(io)))
     }
@@ -169,21 +178,59 @@ impl<T: AsFd> Pollable<T> {
     }
 
     /// Lets writes fail from `deadline` on with [`TimedOut`](io::ErrorKind::TimedOut), those that wait already too.
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (_reader, writer) = std::io::pipe()?;
+    /// let mut writer = mungo::net::Pollable::new(writer)?;
+    /// writer.set_write_deadline(Some(Instant::now() + Duration::from_millis(1)));
+    /// // More than the pipe takes without a reader.
+    /// assert_eq!(writer.write_all(&[0; 4 << 20]).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_write_deadline(&self, deadline: Option<Instant>) {
         self.inner.set_deadline(Side::Write, deadline);
     }
 
     /// Closes the descriptor now. Operations that wait fail, and so do all later ones.
+    ///
+    /// ```
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// let reader = mungo::net::Pollable::new(reader)?;
+    /// reader.close()?;
+    /// assert!(reader.readable().is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn close(&self) -> io::Result<()> {
         self.inner.close()
     }
 
     /// Returns the value inside.
+    ///
+    /// ```
+    /// use std::os::fd::AsRawFd;
+    ///
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// let number = reader.as_raw_fd();
+    /// assert_eq!(mungo::net::Pollable::new(reader)?.get_ref().as_raw_fd(), number);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn get_ref(&self) -> &T {
         self.inner.io()
     }
 
     /// Returns the value inside. It is still in non-blocking mode, unless made by [`keeping_mode`](Self::keeping_mode).
+    ///
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// let mut reader: std::io::PipeReader = mungo::net::Pollable::new(reader)?.into_inner();
+    /// assert_eq!(reader.read(&mut [0; 8]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn into_inner(self) -> T {
         self.inner.into_io()
     }

@@ -111,6 +111,12 @@ impl TcpListener {
     }
 
     /// Returns what [`set_ttl`](Self::set_ttl) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.ttl()? > 0, "what the system sets");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
     }

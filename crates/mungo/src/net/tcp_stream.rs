@@ -2,7 +2,7 @@
 
 use super::addr;
 use super::descriptor::{Descriptor, Side};
-use super::macros::{descriptor_api, timeouts_api};
+use super::macros::{by_reference, descriptor_api, timeouts_api};
 use crate::reason::WaitReason;
 use crate::sys::clock;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -175,6 +175,12 @@ impl TcpStream {
     }
 
     /// Returns what [`set_nodelay`](Self::set_nodelay) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(!client.nodelay()?, "unless it was set");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn nodelay(&self) -> io::Result<bool> {
         self.inner.io().nodelay()
     }
@@ -192,6 +198,12 @@ impl TcpStream {
     }
 
     /// Returns what [`set_ttl`](Self::set_ttl) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.ttl()? > 0, "what the system sets");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
     }
@@ -223,29 +235,7 @@ impl Write for &TcpStream {
     }
 }
 
-impl Read for TcpStream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(buf)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        (&*self).read_vectored(bufs)
-    }
-}
-
-impl Write for TcpStream {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        (&*self).write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+by_reference!(TcpStream);
 
 /// Returns `Ok` if a connection that was begun is there by now.
 pub(super) fn finish_connect(stream: &std::net::TcpStream) -> io::Result<()> {

@@ -118,6 +118,15 @@ impl UdpSocket {
     }
 
     /// As [`recv`](Self::recv), and leaves the packet there.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// server.connect(client.local_addr()?)?;
+    /// client.send_to(b"hello", server.local_addr()?)?;
+    /// assert_eq!(server.peek(&mut [0; 16])?, 5);
+    /// assert_eq!(server.recv(&mut [0; 16])?, 5, "it was still there");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.inner.run(Side::Read, WaitReason::NetRead, |io| io.peek(buf))
     }
@@ -135,11 +144,25 @@ impl UdpSocket {
     }
 
     /// Returns the address of this socket.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.local_addr()?.ip().is_loopback());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }
 
     /// Returns the peer that [`connect`](Self::connect) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.peer_addr().is_err(), "it has none yet");
+    /// client.connect(server.local_addr()?)?;
+    /// assert_eq!(client.peer_addr()?, server.local_addr()?);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
     }
@@ -157,66 +180,170 @@ impl UdpSocket {
     }
 
     /// Returns what [`set_broadcast`](Self::set_broadcast) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(!client.broadcast()?, "unless it was set");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn broadcast(&self) -> io::Result<bool> {
         self.inner.io().broadcast()
     }
 
     /// Sets how many routers a packet may pass (`IP_TTL`).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.set_ttl(3)?;
+    /// assert_eq!(client.ttl()?, 3);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.inner.io().set_ttl(ttl)
     }
 
     /// Returns what [`set_ttl`](Self::set_ttl) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.ttl()? > 0, "what the system sets");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn ttl(&self) -> io::Result<u32> {
         self.inner.io().ttl()
     }
 
     /// Sets whether packets to a multicast group come back to this machine (`IP_MULTICAST_LOOP`).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.set_multicast_loop_v4(false)?;
+    /// assert!(!client.multicast_loop_v4()?);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
         self.inner.io().set_multicast_loop_v4(on)
     }
 
     /// Returns what [`set_multicast_loop_v4`](Self::set_multicast_loop_v4) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.multicast_loop_v4()?, "unless it was set");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn multicast_loop_v4(&self) -> io::Result<bool> {
         self.inner.io().multicast_loop_v4()
     }
 
     /// Sets how many routers a packet to a multicast group may pass (`IP_MULTICAST_TTL`).
+    ///
+    /// ```
+    #[doc = example!()]
+    /// client.set_multicast_ttl_v4(2)?;
+    /// assert_eq!(client.multicast_ttl_v4()?, 2);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.inner.io().set_multicast_ttl_v4(ttl)
     }
 
     /// Returns what [`set_multicast_ttl_v4`](Self::set_multicast_ttl_v4) set.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert_eq!(client.multicast_ttl_v4()?, 1, "unless it was set");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         self.inner.io().multicast_ttl_v4()
     }
 
     /// Sets whether packets to a multicast group come back to this machine (`IPV6_MULTICAST_LOOP`).
+    ///
+    /// ```
+    /// // Where this machine has IPv6.
+    /// if let Ok(socket) = mungo::net::UdpSocket::bind("[::1]:0") {
+    ///     socket.set_multicast_loop_v6(false)?;
+    ///     assert!(!socket.multicast_loop_v6()?);
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
         self.inner.io().set_multicast_loop_v6(on)
     }
 
     /// Returns what [`set_multicast_loop_v6`](Self::set_multicast_loop_v6) set.
+    ///
+    /// ```
+    /// // Where this machine has IPv6.
+    /// if let Ok(socket) = mungo::net::UdpSocket::bind("[::1]:0") {
+    ///     assert!(socket.multicast_loop_v6()?, "unless it was set");
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn multicast_loop_v6(&self) -> io::Result<bool> {
         self.inner.io().multicast_loop_v6()
     }
 
     /// Joins a multicast group at an interface, which is given by its address.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use std::net::Ipv4Addr;
+    ///
+    /// let group = Ipv4Addr::new(239, 255, 0, 1);
+    /// server.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST)?;
+    /// assert!(server.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST).is_err(), "it is a member already");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.inner.io().join_multicast_v4(group, interface)
     }
 
     /// Leaves a multicast group.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// use std::net::Ipv4Addr;
+    ///
+    /// let group = Ipv4Addr::new(239, 255, 0, 2);
+    /// server.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST)?;
+    /// server.leave_multicast_v4(&group, &Ipv4Addr::LOCALHOST)?;
+    /// assert!(server.leave_multicast_v4(&group, &Ipv4Addr::LOCALHOST).is_err(), "it is no member any more");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.inner.io().leave_multicast_v4(group, interface)
     }
 
     /// Joins a multicast group at an interface, which is given by its number.
+    ///
+    /// ```
+    /// // Where this machine has IPv6.
+    /// if let Ok(socket) = mungo::net::UdpSocket::bind("[::1]:0") {
+    ///     let group = "ff11::4d75".parse().unwrap();
+    ///     socket.join_multicast_v6(&group, 0)?; // 0: the system chooses
+    ///     assert!(socket.join_multicast_v6(&group, 0).is_err(), "it is a member already");
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.inner.io().join_multicast_v6(group, interface)
     }
 
     /// Leaves a multicast group.
+    ///
+    /// ```
+    /// // Where this machine has IPv6.
+    /// if let Ok(socket) = mungo::net::UdpSocket::bind("[::1]:0") {
+    ///     let group = "ff11::4d76".parse().unwrap();
+    ///     socket.join_multicast_v6(&group, 0)?;
+    ///     socket.leave_multicast_v6(&group, 0)?;
+    ///     assert!(socket.leave_multicast_v6(&group, 0).is_err(), "it is no member any more");
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.inner.io().leave_multicast_v6(group, interface)
     }

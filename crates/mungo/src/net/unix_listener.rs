@@ -56,6 +56,15 @@ impl UnixListener {
     }
 
     /// Listens at a socket address.
+    ///
+    /// ```
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-listener-addr-{}", std::process::id()));
+    /// let address = std::os::unix::net::SocketAddr::from_pathname(&path)?;
+    /// let listener = mungo::net::UnixListener::bind_addr(&address)?;
+    /// assert_eq!(listener.local_addr()?.as_pathname(), Some(&*path));
+    /// std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
         blocking(|| Std::bind_addr(addr)).map(UnixListener::from)
     }
@@ -64,6 +73,16 @@ impl UnixListener {
     ///
     /// If the process is out of descriptors this fails at once, as in std: a loop should then wait a little, as
     /// [`incoming`](Self::incoming) does.
+    ///
+    /// ```
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-listener-accept-{}", std::process::id()));
+    /// let listener = mungo::net::UnixListener::bind(&path)?;
+    /// let client = mungo::net::UnixStream::connect(&path)?;
+    /// let (server, _) = listener.accept()?;
+    /// assert_eq!(server.local_addr()?.as_pathname(), client.peer_addr()?.as_pathname());
+    /// std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, peer) = self.inner.run(Side::Read, WaitReason::NetAccept, Std::accept)?;
         Ok((stream.into(), peer))
@@ -83,6 +102,14 @@ impl UnixListener {
     }
 
     /// Returns the address that it listens at.
+    ///
+    /// ```
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-listener-local-{}", std::process::id()));
+    /// let listener = mungo::net::UnixListener::bind(&path)?;
+    /// assert_eq!(listener.local_addr()?.as_pathname(), Some(&*path));
+    /// std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }

@@ -1,7 +1,7 @@
 //! A connection on this machine.
 
 use super::descriptor::{Descriptor, Side};
-use super::macros::{descriptor_api, timeouts_api};
+use super::macros::{by_reference, descriptor_api, timeouts_api};
 use crate::reason::WaitReason;
 use crate::sched::threads::blocking::blocking;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -81,11 +81,23 @@ impl UnixStream {
     }
 
     /// Returns the address of this end.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.local_addr()?.is_unnamed(), "one of a pair");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().local_addr()
     }
 
     /// Returns the address of the other end.
+    ///
+    /// ```
+    #[doc = example!()]
+    /// assert!(client.peer_addr()?.is_unnamed(), "the other one of the pair");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.io().peer_addr()
     }
@@ -135,26 +147,4 @@ impl Write for &UnixStream {
     }
 }
 
-impl Read for UnixStream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(buf)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        (&*self).read_vectored(bufs)
-    }
-}
-
-impl Write for UnixStream {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        (&*self).write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+by_reference!(UnixStream);

@@ -231,6 +231,19 @@ incoming_until!(UnixListener, UnixStream);
 
 impl WithContext<'_, UnixListener> {
     /// Waits for a connection, as [`UnixListener::accept`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UnixListener;
+    ///
+    /// let path = std::env::temp_dir().join(format!("mungo-doc-with-accept-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// mungo::go(move || cancel.cancel());
+    /// assert!(listener.with_context(&ctx).accept().is_err(), "none came");
+    /// std::fs::remove_file(&path)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn accept(&self) -> io::Result<(UnixStream, std::os::unix::net::SocketAddr)> {
         let inner = &self.socket.inner;
         let (stream, peer) = inner.run_with(self.ctx, Side::Read, WaitReason::NetAccept, |io| io.accept())?;
@@ -240,22 +253,74 @@ impl WithContext<'_, UnixListener> {
 
 impl WithContext<'_, UdpSocket> {
     /// Receives a datagram and the address of its sender, as [`UdpSocket::recv_from`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UdpSocket;
+    ///
+    /// let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// a.send_to(b"hello", b.local_addr()?)?;
+    /// assert_eq!(b.with_context(&ctx).recv_from(&mut [0; 16])?, (5, a.local_addr()?));
+    /// cancel.cancel();
+    /// assert!(b.with_context(&ctx).recv_from(&mut [0; 16]).is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let inner = &self.socket.inner;
         inner.run_with(self.ctx, Side::Read, WaitReason::NetRead, |io| io.recv_from(buf))
     }
 
     /// Receives a datagram, as [`UdpSocket::recv`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UdpSocket;
+    ///
+    /// let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// b.connect(a.local_addr()?)?;
+    /// a.send_to(b"hello", b.local_addr()?)?;
+    /// assert_eq!(b.with_context(&ctx).recv(&mut [0; 16])?, 5);
+    /// cancel.cancel();
+    /// assert!(b.with_context(&ctx).recv(&mut [0; 16]).is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.socket.inner.run_with(self.ctx, Side::Read, WaitReason::NetRead, |io| io.recv(buf))
     }
 
     /// Sends a datagram, as [`UdpSocket::send_to`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UdpSocket;
+    ///
+    /// let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// assert_eq!(a.with_context(&ctx).send_to(b"hello", b.local_addr()?)?, 5);
+    /// cancel.cancel();
+    /// assert!(a.with_context(&ctx).send_to(b"hello", b.local_addr()?).is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn send_to(&self, buf: &[u8], addr: SocketAddr) -> io::Result<usize> {
         self.socket.inner.run_with(self.ctx, Side::Write, WaitReason::NetWrite, |io| io.send_to(buf, addr))
     }
 
     /// Sends a datagram to the peer that it is connected to, as [`UdpSocket::send`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UdpSocket;
+    ///
+    /// let (a, b) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// a.connect(b.local_addr()?)?;
+    /// assert_eq!(a.with_context(&ctx).send(b"hello")?, 5);
+    /// cancel.cancel();
+    /// assert!(a.with_context(&ctx).send(b"hello").is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.socket.inner.run_with(self.ctx, Side::Write, WaitReason::NetWrite, |io| io.send(buf))
     }
@@ -263,17 +328,55 @@ impl WithContext<'_, UdpSocket> {
 
 impl WithContext<'_, UnixDatagram> {
     /// Receives a packet and the address of its sender, as [`UnixDatagram::recv_from`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UnixDatagram;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// a.send(b"hello")?;
+    /// assert_eq!(b.with_context(&ctx).recv_from(&mut [0; 16])?.0, 5);
+    /// cancel.cancel();
+    /// assert!(b.with_context(&ctx).recv_from(&mut [0; 16]).is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, std::os::unix::net::SocketAddr)> {
         let inner = &self.socket.inner;
         inner.run_with(self.ctx, Side::Read, WaitReason::NetRead, |io| io.recv_from(buf))
     }
 
     /// Receives a packet, as [`UnixDatagram::recv`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UnixDatagram;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// a.send(b"hello")?;
+    /// assert_eq!(b.with_context(&ctx).recv(&mut [0; 16])?, 5);
+    /// cancel.cancel();
+    /// assert!(b.with_context(&ctx).recv(&mut [0; 16]).is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.socket.inner.run_with(self.ctx, Side::Read, WaitReason::NetRead, |io| io.recv(buf))
     }
 
     /// Sends a packet to the peer that it is connected to, as [`UnixDatagram::send`].
+    ///
+    /// ```
+    /// use mungo::context::Context;
+    /// use mungo::net::UnixDatagram;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// let (ctx, cancel) = Context::background().with_cancel();
+    /// assert_eq!(a.with_context(&ctx).send(b"hello")?, 5);
+    /// cancel.cancel();
+    /// assert!(a.with_context(&ctx).send(b"hello").is_err());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.socket.inner.run_with(self.ctx, Side::Write, WaitReason::NetWrite, |io| io.send(buf))
     }

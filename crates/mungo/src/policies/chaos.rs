@@ -8,6 +8,7 @@
 //! the same draws, not the same run; with one P, or in the simulation, it gives the same run.
 
 use super::{Next, Options, Policy, Proc, Scheduler, Task, TaskInfo};
+use crate::policies::order::SHORTEST_SLICE;
 use crate::policies::sim::{STEP, mix};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,9 +17,8 @@ use std::time::Duration;
 const DELAY_ONE_IN: u64 = 64;
 /// Number of tasks from the front that it looks at, lest a long queue costs the square of its length.
 const FARTHEST: u64 = 32;
-const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
-/// Random decisions from a seed. See `policies/chaos.rs` for what it is good at.
+/// Random decisions from a seed. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Chaos::new(42)).build()?;

@@ -22,7 +22,7 @@ const WHOLE: u64 = 1_000_000;
 /// A value of `words[0]`: the goroutine waits for its next job.
 const BETWEEN_JOBS: u64 = u64::MAX;
 
-/// Earliest deadline first. See `policies/deadline.rs` for what it is good at.
+/// Earliest deadline first. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// use std::time::Duration;

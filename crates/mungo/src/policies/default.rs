@@ -1,14 +1,15 @@
 //! The policy of the runtime itself: Go's.
 //!
 //! Good at: throughput. A woken goroutine runs next on its waker's P, while what they share is in the cache; idle Ps
-//! steal. It is built into the runtime and pays for no call through the interface.
+//! steal. It is built into the runtime and pays for no call through the interface; what it does beyond the bodies of
+//! the trait is listed in `policy.rs`.
 //!
 //! Bad at: it knows no priorities and no deadlines; a woken goroutine waits in line.
 
 use super::{Options, Policy, Proc, Scheduler, every};
 use std::any::Any;
 
-/// The policy of the runtime itself. See `policies/default.rs` for what it is good at.
+/// The policy of the runtime itself. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// mungo::policy::set_scheduler(mungo::policy::DefaultPolicy::new());
@@ -47,7 +48,8 @@ impl DefaultPolicy {
         Ok(DefaultPolicy { every, measured }.into())
     }
 
-    /// Makes the same policy through the interface: slower, with statistics. For comparisons.
+    /// Makes the policy of the trait's bodies: slower, with statistics, and without [what they leave
+    /// out](crate::policy#what-the-bodies-leave-out). For comparisons.
     ///
     /// ```
     /// use mungo::policy::{self, DefaultPolicy};

@@ -14,7 +14,7 @@ use super::{Cause, Event, NORMAL_WEIGHT, Next, Options, Policy, Proc, Scheduler,
 use crate::lock::Lock;
 use std::time::Duration;
 
-/// CPU time by weight. See `policies/fair.rs` for what it is good at.
+/// CPU time by weight. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Fair::new()).build()?;

@@ -7,7 +7,7 @@
 
 use super::{Next, Options, Policy, Proc, Scheduler, Task, every};
 
-/// Strict local order. See `policies/fifo.rs` for what it is good at.
+/// Strict local order. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Fifo::new()).build()?;

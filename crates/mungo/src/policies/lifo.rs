@@ -9,7 +9,7 @@
 
 use super::{Next, Options, Policy, Proc, Scheduler, Task, every};
 
-/// The newest first. See `policies/lifo.rs` for what it is good at.
+/// The newest first. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Lifo::new()).build()?;

@@ -115,7 +115,8 @@ pub enum Event {
 
 /// A policy: decides which goroutine runs next. See the [module](crate::policy) for the rules.
 ///
-/// The first six methods are those of Go's proposed interface; each body is what the default policy does.
+/// The first six methods are those of Go's proposed interface. Each body is what the default policy does, but for
+/// [three things](crate::policy#what-the-bodies-leave-out).
 ///
 /// ```
 /// use mungo::policy::sim::Machine;

@@ -9,7 +9,7 @@
 
 use super::{Options, Policy, Proc, Scheduler, Topology};
 
-/// Victims by distance. See `policies/numa.rs` for what it is good at.
+/// Victims by distance. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let runtime = mungo::Runtime::builder().scheduler(mungo::policy::Numa::new()).build()?;

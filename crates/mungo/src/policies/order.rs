@@ -1,4 +1,5 @@
-//! The numbers that decide what runs next, and when: all of them, with units, reasons and how they were found.
+//! The numbers that decide what runs next, and when: all of those of the runtime, with units, reasons and how they were
+//! found. Those of one policy stand in its file, those that a user sets beside the settings.
 //!
 //! The commands are those of the contestant, `cargo run --release -p mungo-lab --bin contestant -- WORKLOAD key=value`,
 //! and of the side-by-side runs that it takes part in (`http_wrk`, `http_mixed`, `echo`: a web server or an echo server
@@ -50,6 +51,15 @@ pub(crate) const PS_PER_LOOK: usize = 4;
 pub(crate) const TIMERS_CROWD: usize = 128;
 /// Events that one call takes from the kernel; a look makes two calls at the most. Go's number.
 pub(crate) const POLL_BATCH: usize = 128;
+/// Tasks that one take of a policy moves from the global queue to a P's own at the most. Go's number.
+pub(crate) const GLOBAL_SHARE: usize = 128;
+/// Goroutines that a P passes on from the global queue to a policy at a time. TUNED: guess; as many as a ring holds.
+pub(crate) const COLLECT: usize = 256;
+/// Times in a row that a policy may say that there is nothing to do, although there is, before its P pauses.
+/// TUNED: guess; a task that is on its way arrives within some of them.
+pub(crate) const PATIENT_REFUSALS: u32 = 100;
+/// That pause. TUNED: guess.
+pub(crate) const REFUSAL_PAUSE: Duration = Duration::from_micros(100);
 
 // ---- thieves (`thief.rs`, `policies/mod.rs`) ----
 
@@ -57,7 +67,10 @@ pub(crate) const POLL_BATCH: usize = 128;
 /// TUNED: a pair on a channel switches every 0.1 to 3 µs. `pingpong_unbuf procs=2` took 316 ns, then 165; on one P 156.
 pub(crate) const FIRST_NAP_NS: u64 = 3_000;
 pub(crate) const LONGEST_NAP_NS: u64 = 48_000;
-/// Goroutines in a ring that are left alone for [`NAPS_FOR_FEW`] naps; more than these are robbed at once.
+/// Goroutines in a ring that count as few. More are robbed at once, these only after [`NAPS_FOR_FEW`] naps; more are
+/// robbed without a thief's patience while computing goroutines wait (`pick/mod.rs`); more that stay from one look of
+/// the monitor to the next make the P that has computed longest make room (`watch.rs`); and only more in its own ring
+/// make an M that got up for timers call another one (`threads/sleep.rs`).
 /// TUNED: of 1, 2, 3 naps: `select` took 240, 201, 191 ns a message, with buffers 85, 67, 60; 301 and 105 without. A
 /// fork-join recursion of 3 µs tasks gains too.
 pub(crate) const FEW: usize = 6;
@@ -85,6 +98,22 @@ pub(crate) const RETRY_NS: u64 = 10_000_000;
 /// the time that a store takes to be seen.
 pub(crate) const STILL_NS: u64 = 20_000;
 
+/// Time in ns in which no goroutine that was held back because of the cap on threads begins, after which one more
+/// thread may help. TUNED: guess; longer than most calls that block, so that the cap holds for those.
+pub(crate) const STALL_NS: u64 = 100_000_000;
+/// Goroutines that begin beyond the cap before that time doubles. TUNED: guess.
+pub(crate) const STALL_DOUBLES: u32 = 16;
+/// Goroutines, of those that were held back last, among which the youngest is searched for. TUNED: guess.
+pub(crate) const YOUNGEST_OF: usize = 4096;
+/// Wake-ups of a contended futex lock that pass the P on, after a woken goroutine found the lock taken again, and came
+/// back to wait (`interpose/futex.rs`). std's Mutex spins before that, for 2.5 µs here, which is in vain where the new
+/// holder has no P. Where goroutines hold a lock for a moment only, none comes back, and a goroutine that unlocks goes
+/// on.
+///
+/// TUNED: `cargo bench -p mungo-interpose handovers`, medians of three: 160,000 handovers on one P took 157 ms with
+/// this and 399 without, on two 73 and 93, which is within the noise there. The number itself is a guess.
+pub(crate) const HAND_OVER: u32 = 32;
+
 // ---- timers (`threads/sleep.rs`) ----
 
 /// The time for which timers may be put together, unless the builder says otherwise: an M that sleeps for timers gets
@@ -110,6 +139,11 @@ pub(crate) const CONCERNED_NS: u64 = 1_000_000;
 /// Time in ns after a call in which looks are [`CONCERNED_NS`] apart at the most, so that the monitor need not be
 /// called for each goroutine. TUNED: guess.
 pub(crate) const ALERT_NS: u64 = 20_000_000;
+/// Rounds of [`LONGEST_NS`] with all Ps idle before the monitor goes to sleep. TUNED: guess.
+pub(crate) const IDLE_ROUNDS: u32 = 10;
+/// Naps of a second before the monitor sleeps for an hour: as many chores as it takes until all stacks are trimmed.
+/// TUNED: guess.
+pub(crate) const NAPS: u32 = 4;
 /// Time in ns past its deadline after which a timer counts as not looked after by its own P. TUNED: guess.
 pub(crate) const LATE_TIMER_NS: u64 = 20_000;
 

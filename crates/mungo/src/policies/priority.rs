@@ -12,7 +12,7 @@
 use super::{Next, Options, Policy, Priority, Proc, Scheduler, Task, TaskInfo, every};
 use std::time::Duration;
 
-/// Priority levels with ageing. See `policies/priority.rs` for what it is good at.
+/// Priority levels with ageing. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// use mungo::policy::{Priority, PriorityLevels};

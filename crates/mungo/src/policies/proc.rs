@@ -4,11 +4,12 @@ use super::queue::Lane;
 use super::run_queue::RunQueue;
 use super::stats::ProcCounters;
 use super::topology::Topology;
+use crate::policies::order::GLOBAL_SHARE;
 use crate::policies::task::{Task, TaskInfo};
 use std::time::Duration;
 
 /// The machine behind a [`Proc`]: the runtime, or a simulation.
-pub(crate) trait Machine {
+pub(crate) trait Behind {
     fn procs(&self) -> usize;
     fn global(&self) -> &Lane;
     fn lane(&self, proc: usize) -> &Lane;
@@ -21,9 +22,6 @@ pub(crate) trait Machine {
     fn time_slice(&self) -> Duration;
     fn counters(&self, proc: usize) -> &ProcCounters;
 }
-
-/// The most tasks that move from the global queue to a P's own at a time: Go's number.
-const BATCH: usize = 128;
 
 /// The P that a policy decides for: its queues, its clock, its dice.
 ///
@@ -43,12 +41,12 @@ const BATCH: usize = 128;
 /// assert_eq!(proc.of(0).len(), 1);
 /// ```
 pub struct Proc<'a> {
-    machine: &'a dyn Machine,
+    machine: &'a dyn Behind,
     id: usize,
 }
 
 impl<'a> Proc<'a> {
-    pub(crate) fn new(machine: &'a dyn Machine, id: usize) -> Proc<'a> {
+    pub(crate) fn new(machine: &'a dyn Behind, id: usize) -> Proc<'a> {
         Proc { machine, id }
     }
 
@@ -262,7 +260,7 @@ impl<'a> Proc<'a> {
     /// ```
     pub fn take_global_share(&mut self) -> Option<Task> {
         let first = self.machine.global().pop_front()?;
-        let share = (self.machine.global().len() / self.procs().max(1)).min(BATCH);
+        let share = (self.machine.global().len() / self.procs().max(1)).min(GLOBAL_SHARE);
         for _ in 0..share {
             let Some(task) = self.machine.global().pop_front() else { break };
             self.local().push_back(task);

@@ -15,7 +15,7 @@
 //! assert_eq!(machine.next(&Fifo::new(), 1), Some(b), "stolen");
 //! ```
 
-use super::proc::Machine as Behind;
+use super::proc::Behind;
 use super::{Event, Next, Priority, Proc, Rank, Scheduler, Topology};
 use crate::policies::queue::{FIRST_LOCAL, GLOBAL, Lane};
 use crate::policies::stats::{Counters, ProcCounters, ProcStats};

@@ -54,7 +54,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    const ALL: [Cause; 9] = [
+    /// All of them, in the order of their numbers, which traces have too (`sched/traced.rs`).
+    pub(crate) const ALL: [Cause; 9] = [
         Cause::Spawned,
         Cause::Woken,
         Cause::Timer,
@@ -137,7 +138,7 @@ pub(crate) struct Node {
     /// Its goroutine, of which this layer knows no more; null in a simulation. Written before any other thread can see
     /// it.
     g: AtomicPtr<()>,
-    /// Who takes it back from a policy; `None` in a simulation, where each task says so.
+    /// The runtime or machine that takes it back from a policy; `None`: each task names it, in a simulation.
     home: Option<&'static dyn Home>,
     id: AtomicU64,
     /// Odd: a policy has it, by this number. Even: none has. It never comes around, so that an old task stays void.

@@ -8,7 +8,7 @@
 
 use super::{Next, Options, Policy, Proc, Scheduler, every};
 
-/// Steals before it looks at the global queue. See `policies/work_stealing.rs` for what it is good at.
+/// Steals before it looks at the global queue. [When to choose it](crate::policy#choosing-one).
 ///
 /// ```
 /// let policy = mungo::policy::WorkStealing::new();

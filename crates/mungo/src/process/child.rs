@@ -14,10 +14,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The end of a pipe that the child reads from. Dropping it closes it.
+///
+/// ```
+/// use mungo::process::{ChildStdin, Command, Stdio};
+/// use std::io::Write;
+///
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+/// let mut stdin: ChildStdin = child.stdin.take().unwrap();
+/// stdin.write_all(b"for the cat")?;
+/// drop(stdin); // the end of its input
+/// assert!(child.wait()?.success());
+/// # std::io::Result::Ok(())
+/// ```
 pub type ChildStdin = Pollable<PipeWriter>;
 /// The end of a pipe that the child writes to.
+///
+/// ```
+/// use mungo::process::{ChildStdout, Command, Stdio};
+/// use std::io::Read;
+///
+/// let mut child = Command::new("echo").arg("hello").stdout(Stdio::piped()).spawn()?;
+/// let mut stdout: ChildStdout = child.stdout.take().unwrap();
+/// let mut text = String::new();
+/// stdout.read_to_string(&mut text)?;
+/// assert_eq!(text, "hello\n");
+/// # child.wait()?;
+/// # std::io::Result::Ok(())
+/// ```
 pub type ChildStdout = Pollable<PipeReader>;
 /// The end of a pipe that the child writes its errors to.
+///
+/// ```
+/// use mungo::process::{ChildStderr, Command, Stdio};
+/// use std::io::Read;
+///
+/// let mut child = Command::new("sh").args(["-c", "echo hello >&2"]).stderr(Stdio::piped()).spawn()?;
+/// let mut stderr: ChildStderr = child.stderr.take().unwrap();
+/// let mut text = String::new();
+/// stderr.read_to_string(&mut text)?;
+/// assert_eq!(text, "hello\n");
+/// # child.wait()?;
+/// # std::io::Result::Ok(())
+/// ```
 pub type ChildStderr = Pollable<PipeReader>;
 
 /// A process that was started, as [`std::process::Child`]: the result of [`Command::spawn`](super::Command::spawn).
@@ -120,6 +158,14 @@ impl Child {
     }
 
     /// Kills the child (`SIGKILL`). One that has ended is no error. To wait for the end is up to the caller.
+    ///
+    /// ```
+    /// let mut child = mungo::process::Command::new("sleep").arg("3600").spawn()?;
+    /// child.kill()?;
+    /// assert!(!child.wait()?.success());
+    /// assert!(child.kill().is_ok(), "it has ended");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn kill(&mut self) -> io::Result<()> {
         self.handle.signal(libc::SIGKILL)
     }

@@ -99,18 +99,39 @@ impl Command {
     }
 
     /// Adds an argument.
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.arg("-c").arg("echo hello").output()?;
+    /// assert_eq!(output.stdout, b"hello\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn arg(&mut self, arg: impl AsRef<OsStr>) -> &mut Command {
         self.inner.arg(arg);
         self
     }
 
     /// Adds arguments.
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.args(["-c", "echo $0", "zero"]).output()?;
+    /// assert_eq!(output.stdout, b"zero\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn args(&mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> &mut Command {
         self.inner.args(args);
         self
     }
 
     /// Sets a variable of the child's environment.
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.env("NAME", "mungo").args(["-c", "echo $NAME"]).output()?;
+    /// assert_eq!(output.stdout, b"mungo\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn env(&mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Command {
         self.inner.env(key, value);
         self
@@ -133,18 +154,39 @@ impl Command {
     }
 
     /// Removes a variable of the child's environment.
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.env("A", "1").env_remove("A").args(["-c", "echo ${A-unset}"]).output()?;
+    /// assert_eq!(output.stdout, b"unset\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn env_remove(&mut self, key: impl AsRef<OsStr>) -> &mut Command {
         self.inner.env_remove(key);
         self
     }
 
     /// Removes all variables of the child's environment.
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.env_clear().args(["-c", "echo ${HOME-unset}"]).output()?;
+    /// assert_eq!(output.stdout, b"unset\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn env_clear(&mut self) -> &mut Command {
         self.inner.env_clear();
         self
     }
 
     /// Sets the folder in which the child starts.
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.current_dir("/").args(["-c", "pwd"]).output()?;
+    /// assert_eq!(output.stdout, b"/\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn current_dir(&mut self, dir: impl AsRef<Path>) -> &mut Command {
         self.inner.current_dir(dir);
         self
@@ -152,6 +194,13 @@ impl Command {
 
     /// Sets what the child reads from. Unless set it is this process's for [`spawn`](Self::spawn) and
     /// [`status`](Self::status), and empty for [`output`](Self::output).
+    ///
+    /// ```
+    /// let mut command = mungo::process::Command::new("cat");
+    /// let output = command.stdin(std::fs::File::open("Cargo.toml")?).output()?;
+    /// assert_eq!(output.stdout, std::fs::read("Cargo.toml")?);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn stdin(&mut self, from: impl Into<Stdio>) -> &mut Command {
         self.is_set[0] = true;
         self.inner.stdin(from);
@@ -160,6 +209,15 @@ impl Command {
 
     /// Sets where the child writes to. Unless set it is this process's for [`spawn`](Self::spawn) and
     /// [`status`](Self::status), and a pipe for [`output`](Self::output).
+    ///
+    /// ```
+    /// use mungo::process::Stdio;
+    ///
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.args(["-c", "echo hello"]).stdout(Stdio::null()).output()?;
+    /// assert!(output.status.success() && output.stdout.is_empty());
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn stdout(&mut self, to: impl Into<Stdio>) -> &mut Command {
         self.is_set[1] = true;
         self.inner.stdout(to);
@@ -167,6 +225,15 @@ impl Command {
     }
 
     /// Sets where the child's errors go, as [`stdout`](Self::stdout).
+    ///
+    /// ```
+    /// use mungo::process::Stdio;
+    ///
+    /// let mut command = mungo::process::Command::new("sh");
+    /// let output = command.args(["-c", "echo hello >&2"]).stderr(Stdio::piped()).output()?;
+    /// assert_eq!(output.stderr, b"hello\n");
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn stderr(&mut self, to: impl Into<Stdio>) -> &mut Command {
         self.is_set[2] = true;
         self.inner.stderr(to);

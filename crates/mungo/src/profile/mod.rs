@@ -86,6 +86,10 @@ pub fn goroutine() -> Profile {
 /// locks, joins, conditions, semaphores, futures. Not sleeps and not the network.
 ///
 /// Empty unless there was a [`set_block_rate`]. See [the module](self) for an example.
+///
+/// ```
+/// assert!(mungo::profile::block().samples().is_empty(), "no rate was set");
+/// ```
 pub fn block() -> Profile {
     waits(Kind::Block, Subject::Block)
 }
@@ -239,6 +243,13 @@ pub fn start_cpu(hz: u32) -> io::Result<CpuProfiler> {
 }
 
 /// A CPU profile in the making, by [`start_cpu`]. If it is dropped, the profile is thrown away.
+///
+/// ```
+/// let profiler: mungo::profile::CpuProfiler = mungo::profile::start_cpu(100)?;
+/// drop(profiler); // and what it found
+/// assert!(mungo::profile::start_cpu(100).is_ok());
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the profile ends when this is dropped"]
 pub struct CpuProfiler {
@@ -247,6 +258,12 @@ pub struct CpuProfiler {
 
 impl CpuProfiler {
     /// Ends the profile and returns it.
+    ///
+    /// ```
+    /// let profiler = mungo::profile::start_cpu(100)?;
+    /// assert_eq!(profiler.stop()?.kind(), mungo::profile::Kind::Cpu);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// In the child of a fork.

@@ -13,6 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// What a profile is about. The functions of [`profile`](crate::profile) have the same names.
+///
+/// ```
+/// assert_eq!(mungo::profile::goroutine().kind(), mungo::profile::Kind::Goroutine);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -75,6 +79,11 @@ impl Kind {
 }
 
 /// A profile: samples, and how they came about.
+///
+/// ```
+/// let profile: mungo::profile::Profile = mungo::go(mungo::profile::goroutine).join().unwrap();
+/// assert!(profile.total_count() >= 1);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub(super) kind: Kind,
@@ -87,6 +96,14 @@ pub struct Profile {
 }
 
 /// What happened a number of times at the same place: the same calls, labels, and place of spawn.
+///
+/// ```
+/// let parked = mungo::go(|| mungo::park());
+/// let profile = mungo::profile::goroutine();
+/// assert!(profile.samples().iter().any(|sample| sample.spawned_at.is_some_and(|place| place.line() > 0)));
+/// # parked.goroutine().unpark();
+/// # parked.join().unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sample {
@@ -133,6 +150,12 @@ impl Call {
 
 impl Sample {
     /// Returns the calls, the innermost first; those of the runtime itself are left out where it waits and begins.
+    ///
+    /// ```
+    /// let profile = mungo::go(mungo::profile::goroutine).join().unwrap();
+    /// let functions = profile.samples().iter().flat_map(|sample| sample.frames()).map(|frame| &frame.function);
+    /// assert!(functions.into_iter().all(|name| !name.is_empty()));
+    /// ```
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.stack.calls.iter().flat_map(Call::frames)
     }
@@ -144,6 +167,11 @@ impl Sample {
     }
 
     /// Returns why there is no stack, or why it is not complete.
+    ///
+    /// ```
+    /// let profile = mungo::go(mungo::profile::goroutine).join().unwrap();
+    /// assert!(profile.samples().iter().all(|sample| sample.note().is_none_or(|why| !why.is_empty())));
+    /// ```
     pub fn note(&self) -> Option<&'static str> {
         self.stack.note
     }
@@ -177,26 +205,49 @@ impl Profile {
     }
 
     /// Returns what it is about.
+    ///
+    /// ```
+    /// assert_eq!(mungo::profile::block().kind().as_str(), "block");
+    /// ```
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Returns the samples, those with the most time first.
+    ///
+    /// ```
+    /// let profile = mungo::profile::block();
+    /// assert!(profile.samples().is_sorted_by(|a, b| a.time >= b.time));
+    /// ```
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
     /// Returns the sum of all times.
+    ///
+    /// ```
+    /// let profile = mungo::profile::block();
+    /// assert_eq!(profile.total_time(), profile.samples().iter().map(|sample| sample.time).sum());
+    /// ```
     pub fn total_time(&self) -> Duration {
         self.samples.iter().map(|sample| sample.time).sum()
     }
 
     /// Returns the sum of all counts.
+    ///
+    /// ```
+    /// let profile = mungo::go(mungo::profile::goroutine).join().unwrap();
+    /// assert!(profile.total_count() >= 1, "the one that asked");
+    /// ```
     pub fn total_count(&self) -> u64 {
         self.samples.iter().map(|sample| sample.count).sum()
     }
 
     /// Returns the number of samples that could not be kept, because they came faster than they were collected.
+    ///
+    /// ```
+    /// assert_eq!(mungo::profile::goroutine().lost(), 0, "nothing is sampled there");
+    /// ```
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -232,6 +283,13 @@ impl Profile {
     }
 
     /// Writes it as gzipped protocol buffers, which `go tool pprof` and collectors of profiles read.
+    ///
+    /// ```
+    /// let mut file = Vec::new();
+    /// mungo::profile::goroutine().write_to(&mut file)?;
+    /// assert_eq!(file[..2], [0x1f, 0x8b], "gzip");
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// Those of the writer.

@@ -11,8 +11,8 @@ pub(crate) mod watchdog;
 
 use self::hooks::{Goroutines, g_of};
 use self::watchdog::patience;
-use crate::policies::order::{LONGEST_SLICE, SHORTEST_SLICE};
-use crate::policies::proc::Machine;
+use crate::policies::order::{LONGEST_SLICE, PATIENT_REFUSALS, REFUSAL_PAUSE, SHORTEST_SLICE};
+use crate::policies::proc::Behind;
 use crate::policies::queue::{FIRST_LOCAL, GLOBAL, Lane};
 use crate::policies::stats::{Counters, ProcCounters};
 use crate::policies::task::{Cause, Home, Node, Task, TaskInfo};
@@ -333,10 +333,6 @@ impl Engine {
     }
 }
 
-/// Most refusals in a row that are usual. TUNED: guess; a task that is on its way arrives within some of them.
-const PATIENT_REFUSALS: u32 = 100;
-const REFUSAL_PAUSE: Duration = Duration::from_micros(100);
-
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("policy", &self.policy).finish_non_exhaustive()
@@ -362,7 +358,7 @@ struct Real<'a> {
     shared: &'a Shared,
 }
 
-impl Machine for Real<'_> {
+impl Behind for Real<'_> {
     fn procs(&self) -> usize {
         self.shared.procs() as usize
     }

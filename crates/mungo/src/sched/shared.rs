@@ -15,7 +15,7 @@ use super::threads::starter::Starter;
 use crate::protocols::closing::Closing;
 use crate::protocols::idle::IdleCounts;
 use crate::sched::engine::hooks;
-use crate::sched::engine::switch::Slot;
+use crate::sched::engine::switch::PolicySlot;
 use crate::sched::run::lock::{Guard, Lock};
 use crate::sched::run::p::{Counter, P, POLICY, RETIRE};
 use crate::sched::threads::mlist::{List, Registry};
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) monitor: Monitor,
     pub(crate) starter: Starter,
     pub(crate) helper: Helper,
-    pub(crate) policy: Slot,
+    pub(crate) policy: PolicySlot,
     pub(crate) next_id: AtomicU64,
     /// Number of spawns by plain threads, and one for each [`hold`](Self::hold).
     pub(crate) external_spawned: AtomicU64,
@@ -134,7 +134,7 @@ impl Shared {
             monitor: Monitor::new(),
             starter: Starter::new(),
             helper: Helper::new(),
-            policy: Slot::new(),
+            policy: PolicySlot::new(),
             next_id: AtomicU64::new(1),
             external_spawned: AtomicU64::new(0),
             sleep_until_ns: AtomicU64::new(u64::MAX),
@@ -309,7 +309,7 @@ impl Shared {
 
     /// Returns whether there are timers and no M sleeps for them.
     pub(crate) fn timers_unwatched(&self) -> bool {
-        // ORDERING: SeqCst: see `time::add`.
+        // ORDERING: SeqCst: see `timers::announce`.
         self.sleep_until_ns.load(SeqCst) == u64::MAX && self.next_timer_ns() != u64::MAX
     }
 

@@ -74,22 +74,6 @@ fn put_outside(shared: &Shared, kind: u8, argument: u8, body: u64) {
     tracer::put_outside(shared.number, Record::new(0, kind, argument, NO_P, body), "");
 }
 
-/// Returns the trace's word for a cause.
-fn in_trace(cause: Cause) -> mungo_trace::Cause {
-    use mungo_trace::Cause as InTrace;
-    match cause {
-        Cause::Spawned => InTrace::Spawned,
-        Cause::Woken => InTrace::Woken,
-        Cause::Timer => InTrace::Timer,
-        Cause::Network => InTrace::Network,
-        Cause::Outside => InTrace::Outside,
-        Cause::Unblocked => InTrace::Unblocked,
-        Cause::Yielded => InTrace::Yielded,
-        Cause::Preempted => InTrace::Preempted,
-        Cause::Moved => InTrace::Moved,
-    }
-}
-
 // ---- a goroutine's life ----
 
 /// A goroutine was made, by `parent` or by a thread that is no M.
@@ -132,7 +116,7 @@ pub(crate) fn ready(shared: &Shared, g: &G, why: Why, from: From<'_>) {
         match from {
             // The frequent way. Most callers know the cause, and with it what the record has of it.
             From::Owner(p) if why.goes_next(p) && !hooks::decides(p) => {
-                ready_next(shared, g, p, in_trace(why.cause()).code() | Queue::Next.code() << 4);
+                ready_next(shared, g, p, why.cause() as u8 | Queue::Next.code() << 4);
             }
             _ => ready_now(shared, g, why, from),
         }
@@ -178,7 +162,7 @@ pub(crate) fn ready_in(shared: &Shared, g: &G, cause: Cause, queue: Queue, posit
 
 #[inline]
 fn put_ready(shared: &Shared, g: &G, p: Option<&P>, cause: Cause, queue: Queue, position: usize) {
-    let argument = in_trace(cause).code() | queue.code() << 4;
+    let argument = cause as u8 | queue.code() << 4;
     let body = body(id(g), u16::try_from(position).unwrap_or(u16::MAX));
     match p {
         Some(p) => put_by(p, shared, kind::READY, argument, body),
@@ -509,5 +493,18 @@ pub(crate) fn policy_changed(shared: &Shared, name: &str) {
     if is_on() {
         let entry = Record::new(0, kind::POLICY_CHANGED, 0, NO_P, 0);
         tracer::put_outside(shared.number, entry, name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records have the number of a cause as policies see it, and readers look it up in the trace's own list.
+    #[test]
+    fn a_cause_has_the_same_number_in_a_trace() {
+        let in_trace = mungo_trace::Cause::ALL.iter().map(|cause| (cause.code(), format!("{cause:?}")));
+        let ours = Cause::ALL.iter().map(|cause| (*cause as u8, format!("{cause:?}")));
+        assert_eq!(ours.collect::<Vec<_>>(), in_trace.collect::<Vec<_>>());
     }
 }

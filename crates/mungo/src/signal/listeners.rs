@@ -1,4 +1,4 @@
-//! Who listens for which signals, and the goroutine that passes them on.
+//! The listeners of each signal, and the goroutine that passes them on.
 
 use super::number::Signal;
 use super::{Received, handler};

@@ -231,6 +231,12 @@ impl RateLimiter {
 
 impl Reservation<'_> {
     /// Returns the time until the tokens are the caller's; zero: they are.
+    ///
+    /// ```
+    /// let limiter = mungo::sync::RateLimiter::new(1.0, 1);
+    /// assert!(limiter.reserve(1).delay().is_zero(), "at once");
+    /// assert!(limiter.reserve(1).delay() > std::time::Duration::from_millis(100), "a second later");
+    /// ```
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.at_ns.saturating_sub(clock::now_ns()))
     }

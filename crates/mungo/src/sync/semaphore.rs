@@ -82,6 +82,13 @@ pub struct OwnedPermit {
 
 impl Semaphore {
     /// The most permits that a semaphore can have.
+    ///
+    /// ```
+    /// use mungo::sync::Semaphore;
+    ///
+    /// let unlimited = Semaphore::new(Semaphore::MAX_PERMITS);
+    /// assert!(unlimited.try_acquire().is_some());
+    /// ```
     pub const MAX_PERMITS: usize = usize::MAX >> 2;
 
     /// Makes a semaphore with `permits` permits.

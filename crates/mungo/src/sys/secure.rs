@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 /// Returns whether the program has rights that its caller has not: it is set-uid or set-gid, or its file has
-/// capabilities. Its environment is then the caller's, who must not be able to use the program's rights by it.
+/// capabilities. Its environment is then the caller's, and a caller must not be able to use the program's rights by it.
 pub(crate) fn has_foreign_rights() -> bool {
     if cfg!(miri) {
         return false; // it has no such vector

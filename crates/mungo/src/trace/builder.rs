@@ -39,12 +39,30 @@ impl Builder {
     /// blocked its thread, or makes another one. Default: no. It has the inner 64 calls of a stack.
     ///
     /// It is for Linux on x86-64, with the feature `backtrace`. `docs/trace.md` says what it costs.
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    ///
+    /// match mungo::trace::Tracing::builder().stacks(true).start_writer(std::io::sink()) {
+    ///     Ok(tracing) => assert_eq!(tracing.stop()?.stacks_lost, 0),
+    ///     Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported),
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn stacks(mut self, stacks: bool) -> Self {
         self.stacks = stacks;
         self
     }
 
     /// Starts the trace as [`trace::start`](super::start).
+    ///
+    /// ```
+    /// let file = std::env::temp_dir().join(format!("mungo-doc-builder-{}.trace", std::process::id()));
+    /// let tracing = mungo::trace::Tracing::builder().start(&file)?;
+    /// assert_eq!(tracing.stop()?.bytes, std::fs::metadata(&file)?.len());
+    /// # std::fs::remove_file(file)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// As there. `Unsupported` if there are no stacks on this platform or in this build.
@@ -54,6 +72,12 @@ impl Builder {
     }
 
     /// Starts the trace as [`trace::start_writer`](super::start_writer).
+    ///
+    /// ```
+    /// let tracing = mungo::trace::Tracing::builder().start_writer(std::io::sink())?;
+    /// assert!(tracing.stop()?.bytes > 0);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// As there. `Unsupported` if there are no stacks on this platform or in this build.

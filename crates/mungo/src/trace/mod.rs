@@ -53,6 +53,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A trace in the making. It ends when this is stopped or dropped.
+///
+/// ```
+/// let tracing: mungo::trace::Tracing = mungo::trace::start_writer(std::io::sink())?;
+/// assert!(mungo::trace::is_on());
+/// drop(tracing);
+/// assert!(!mungo::trace::is_on());
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the trace ends when this is dropped"]
 pub struct Tracing {
@@ -61,6 +69,14 @@ pub struct Tracing {
 }
 
 /// What a trace came to.
+///
+/// ```
+/// let tracing = mungo::trace::start_writer(std::io::sink())?;
+/// mungo::go(|| mungo::yield_now()).join().unwrap();
+/// let summary: mungo::trace::Summary = tracing.stop()?;
+/// assert!(summary.bytes > 16 * summary.events && summary.dropped == 0);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -85,6 +101,15 @@ impl From<tracer::Summary> for Summary {
 
 /// Starts to trace all runtimes of this process into a file, which is made anew. Goroutines may run meanwhile. Several
 /// traces may be on at the same time.
+///
+/// ```
+/// let file = std::env::temp_dir().join(format!("mungo-doc-start-{}.trace", std::process::id()));
+/// let tracing = mungo::trace::start(&file)?;
+/// mungo::go(|| mungo::yield_now()).join().unwrap();
+/// assert_eq!(tracing.stop()?.bytes, std::fs::metadata(&file)?.len());
+/// # std::fs::remove_file(file)?;
+/// # std::io::Result::Ok(())
+/// ```
 ///
 /// # Errors
 /// If the file cannot be made, or there is no thread for the writer. An error while it is written ends the trace, and
@@ -122,11 +147,25 @@ pub fn is_on() -> bool {
 
 impl Tracing {
     /// Returns a builder, for a trace with stacks.
+    ///
+    /// ```
+    /// let tracing = mungo::trace::Tracing::builder().start_writer(std::io::sink())?;
+    /// assert!(tracing.stop()?.bytes > 0);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn builder() -> Builder {
         Builder { stacks: false }
     }
 
     /// Ends the trace, and waits until it is written.
+    ///
+    /// ```
+    /// let tracing = mungo::trace::start_writer(std::io::sink())?;
+    /// mungo::go(|| mungo::yield_now()).join().unwrap();
+    /// assert!(tracing.stop()?.events > 0);
+    /// assert!(!mungo::trace::is_on());
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// The first error of the file or the writer. What was written before it can be read.

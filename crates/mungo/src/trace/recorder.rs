@@ -29,6 +29,13 @@ pub struct FlightRecorder {
 impl FlightRecorder {
     /// Starts one with the defaults: ten seconds, but not more than ten megabytes; without triggers.
     ///
+    /// ```
+    /// let recorder = mungo::trace::FlightRecorder::start()?;
+    /// assert!(mungo::trace::is_on());
+    /// drop(recorder);
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
     /// # Errors
     /// If there is no thread for it.
     pub fn start() -> io::Result<FlightRecorder> {
@@ -36,6 +43,13 @@ impl FlightRecorder {
     }
 
     /// Returns a builder.
+    ///
+    /// ```
+    /// let recorder = mungo::trace::FlightRecorder::builder().start()?;
+    /// assert!(mungo::trace::is_on());
+    /// # drop(recorder);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn builder() -> FlightRecorderBuilder {
         FlightRecorderBuilder {
             kept: Kept { last: Duration::from_secs(10), max_bytes: 10 << 20 },
@@ -45,6 +59,16 @@ impl FlightRecorder {
     }
 
     /// Writes what is kept to a file: a whole trace. The program runs on meanwhile, and the recorder too.
+    ///
+    /// ```
+    /// let recorder = mungo::trace::FlightRecorder::start()?;
+    /// let file = std::env::temp_dir().join(format!("mungo-doc-snapshot-{}.trace", std::process::id()));
+    /// mungo::go(|| mungo::yield_now()).join().unwrap();
+    /// assert!(recorder.snapshot(&file)?.events > 0);
+    /// assert!(std::fs::read(&file)?.starts_with(b"MUNGOTRC"));
+    /// # std::fs::remove_file(file)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be written. One that was there before is only replaced by a whole one.
@@ -93,30 +117,83 @@ pub struct FlightRecorderBuilder {
 
 impl FlightRecorderBuilder {
     /// Sets how long events are kept. Default: 10 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let recorder = mungo::trace::FlightRecorder::builder().last(Duration::from_secs(2)).start()?;
+    /// assert!(mungo::trace::is_on());
+    /// # drop(recorder);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn last(mut self, last: Duration) -> Self {
         self.kept.last = last;
         self
     }
 
     /// Sets how many bytes of events are kept at the most, whatever their age. Default: 10 MiB.
+    ///
+    /// ```
+    /// let recorder = mungo::trace::FlightRecorder::builder().max_bytes(1 << 20).start()?;
+    /// assert!(mungo::trace::is_on());
+    /// # drop(recorder);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.kept.max_bytes = bytes;
         self
     }
 
     /// Sets whether events have stacks: see [`Builder::stacks`](super::Builder::stacks). Default: no.
+    ///
+    /// ```
+    /// use mungo::trace::FlightRecorder;
+    /// use std::io::ErrorKind;
+    ///
+    /// match FlightRecorder::builder().stacks(true).start() {
+    ///     Ok(recorder) => drop(recorder),
+    ///     Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported),
+    /// }
+    /// ```
     pub fn stacks(mut self, stacks: bool) -> Self {
         self.stacks = stacks;
         self
     }
 
     /// Sets the file that the triggers below write to.
+    ///
+    /// ```
+    /// let file = std::env::temp_dir().join(format!("mungo-doc-to-{}.trace", std::process::id()));
+    /// let recorder = mungo::trace::FlightRecorder::builder().to(&file).on_deadlock().start()?;
+    /// assert!(!file.exists(), "nothing has happened");
+    /// # drop(recorder);
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn to(mut self, path: impl Into<PathBuf>) -> Self {
         self.triggers.path = path.into();
         self
     }
 
     /// Writes a snapshot when a [`region`](super::region) that began after this recorder has taken at least that long.
+    ///
+    /// ```
+    /// use mungo::trace::{FlightRecorder, region};
+    /// use std::time::Duration;
+    ///
+    /// let file = std::env::temp_dir().join(format!("mungo-doc-slow-region-{}.trace", std::process::id()));
+    /// let recorder = FlightRecorder::builder().to(&file).on_slow_region(Duration::from_millis(1)).start()?;
+    /// while !file.exists() {
+    ///     mungo::go(|| {
+    ///         let _region = region("request");
+    ///         mungo::time::sleep(Duration::from_millis(2));
+    ///     })
+    ///     .join()
+    ///     .unwrap();
+    /// }
+    /// # drop(recorder);
+    /// # std::fs::remove_file(file)?;
+    /// # std::io::Result::Ok(())
+    /// ```
     pub fn on_slow_region(mut self, least: Duration) -> Self {
         self.triggers.slow_region = Some(least);
         self
@@ -124,30 +201,67 @@ impl FlightRecorderBuilder {
 
     /// Writes a snapshot when the process gets this signal, such as `SIGUSR2`. A handler that was there is called too.
     /// The signal stays caught when the recorder ends.
+    ///
+    /// ```
+    /// use mungo::trace::FlightRecorder;
+    ///
+    /// let error = FlightRecorder::builder().on_signal(libc::SIGUSR2).start().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "it has no file to write to");
+    /// ```
     pub fn on_signal(mut self, signal: c_int) -> Self {
         self.triggers.signal = Some(signal);
         self
     }
 
     /// Writes a snapshot before the process ends because all goroutines are asleep.
+    ///
+    /// ```
+    /// use mungo::trace::FlightRecorder;
+    ///
+    /// let error = FlightRecorder::builder().on_deadlock().start().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "it has no file to write to");
+    /// ```
     pub fn on_deadlock(mut self) -> Self {
         self.triggers.on_deadlock = true;
         self
     }
 
     /// Writes a snapshot when the process exits: `main` returns, or a thread calls [`std::process::exit`].
+    ///
+    /// ```
+    /// use mungo::trace::FlightRecorder;
+    ///
+    /// let error = FlightRecorder::builder().on_exit().start().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "it has no file to write to");
+    /// ```
     pub fn on_exit(mut self) -> Self {
         self.triggers.on_exit = true;
         self
     }
 
     /// Writes a snapshot when a scheduling policy is replaced because it did what it must not do.
+    ///
+    /// ```
+    /// use mungo::trace::FlightRecorder;
+    ///
+    /// let error = FlightRecorder::builder().on_policy_replaced().start().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "it has no file to write to");
+    /// ```
     pub fn on_policy_replaced(mut self) -> Self {
         self.triggers.on_policy = true;
         self
     }
 
     /// Starts the recorder.
+    ///
+    /// ```
+    /// use mungo::trace::FlightRecorder;
+    ///
+    /// let eight = (0..8).map(|_| FlightRecorder::builder().start()).collect::<Result<Vec<_>, _>>()?;
+    /// assert!(FlightRecorder::builder().start().is_err(), "eight are on already");
+    /// # drop(eight);
+    /// # std::io::Result::Ok(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` if there is a trigger and no file, or the signal cannot be caught. `Unsupported` if there are no

@@ -43,6 +43,14 @@ pub fn region(name: &str) -> Region {
 }
 
 /// A region that has not ended: see [`region`]. It stays with its goroutine or thread.
+///
+/// ```
+/// let tracing = mungo::trace::start_writer(std::io::sink())?;
+/// let region: mungo::trace::Region = mungo::trace::region("parse");
+/// drop(region); // it ends here
+/// assert!(tracing.stop()?.events >= 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the region ends when this is dropped"]
 pub struct Region {
@@ -84,6 +92,14 @@ pub fn task(name: &str) -> Task {
 }
 
 /// A task that has not ended: see [`task`].
+///
+/// ```
+/// let tracing = mungo::trace::start_writer(std::io::sink())?;
+/// let task: mungo::trace::Task = mungo::trace::task("request");
+/// mungo::go(move || drop(task)).join().unwrap(); // it may end elsewhere
+/// assert!(tracing.stop()?.events >= 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the task ends when this is dropped"]
 pub struct Task {

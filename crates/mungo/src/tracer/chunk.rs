@@ -33,7 +33,7 @@ pub(super) struct Chunk {
     next: AtomicU32,
     /// Number of records that are committed. Lane.
     len: AtomicU32,
-    /// Whose it is. Lane, before it is active.
+    /// The runtime and the M that it belongs to. Lane, before it is active.
     runtime: AtomicU32,
     m: AtomicU32,
     /// The thread of the M, as the kernel numbers it.

@@ -1,4 +1,4 @@
-//! Those who keep a trace: a writer, or a recorder of the last seconds in memory.
+//! What keeps a trace: a writer, or a recorder of the last seconds in memory.
 
 use super::births::{self, Births};
 use super::drain::Round;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who does the work.
+/// The kind of thread that does the work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Goroutines,

@@ -40,7 +40,7 @@ pub(crate) struct CauseRow {
     pub(crate) split: Split,
 }
 
-/// Whom goroutines waited behind.
+/// What goroutines waited behind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
     /// Of `Model::places`.
@@ -115,7 +115,7 @@ impl<'a> Waits<'a> {
         &self.model.spans[self.spans[at] as usize]
     }
 
-    /// What the wait before the span at `at` consisted of; adds to `behind` whom it waited for.
+    /// What the wait before the span at `at` consisted of; adds to `behind` the places of those that it waited for.
     fn split(&self, at: usize, behind: &mut [Behind], budget: &mut usize) -> Split {
         let span = self.span(at);
         let waited = span.waited();

@@ -1,4 +1,4 @@
-//! Who waits for whom when the trace ends: for the holder of a lock, or for the end of a goroutine.
+//! The goroutines that wait for another one when the trace ends: for the holder of a lock, or for a goroutine's end.
 
 use crate::trace::model::{Model, NONE, UNKNOWN, Why};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ pub(crate) struct WaitsFor {
     pub(crate) in_cycle: bool,
 }
 
-/// Who waits for whom, since when.
+/// The goroutines that wait for another one.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     /// The first to wait first.

@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
     TimedOut,
 }
 
-/// The first code of a claim that is not `sched::claim`'s own.
+/// The first code of a claim that is not `protocols::claim`'s own.
 const FIRST_CODE: usize = 4;
 
 fn code(case: usize, ending: Ending) -> usize {
@@ -325,7 +325,7 @@ impl Queue {
 
 /// Nodes whose claim was won, to be woken when the lock is free. Of tasks only the wakers: by then their nodes may be
 /// gone. One word, because it lies on the fast path: the first node, or, with the lowest bit set, the first waker.
-/// Passed by value: whose address is known cannot stay in a register.
+/// Passed by value: a value whose address is known cannot stay in a register.
 #[must_use]
 pub(crate) struct WakeList {
     first: *const Node,

@@ -8,7 +8,7 @@ use crate::sched::run::park::Entered;
 use std::mem::ManuallyDrop;
 
 /// Number of cases above which a plain sort is faster. TUNED: guess.
-const FEW: usize = 32;
+const INSERTION_SORTED: usize = 32;
 
 /// The locks of all channels of a select, each held once.
 pub(super) struct Locks<'c, 'a> {
@@ -82,7 +82,7 @@ fn cores<'c>(cases: &'c [Case<'_>]) -> impl Iterator<Item = &'c Core> {
 /// Notes in `Case::nth` which case comes n-th. Cases of one channel come in random order, because their partners
 /// choose the first one; if the choice is biased, in the order of the list.
 pub(super) fn order(cases: &[Case<'_>], biased: bool) {
-    if cases.len() > FEW {
+    if cases.len() > INSERTION_SORTED {
         let mut order: Vec<usize> = (0..cases.len()).collect();
         order.sort_by_key(|&i| address(&cases[i]));
         order.iter().zip(cases).for_each(|(&i, case)| case.nth.set(i));

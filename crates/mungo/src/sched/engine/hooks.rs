@@ -7,6 +7,7 @@
 //! old queue while the policy changes is found.
 
 use super::Engine;
+use crate::policies::order::COLLECT;
 use crate::policies::task::{Cause, Home, Node};
 use crate::policies::{Event, Rank};
 use crate::sched::pick::{self, Found};
@@ -22,9 +23,6 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-
-/// The most goroutines that a P passes on from the global queue at a time.
-const COLLECT: usize = 256;
 
 /// Returns the goroutine of a node that is not part of a simulation.
 pub(crate) fn g_of(node: NonNull<Node>) -> GPtr {
@@ -58,9 +56,9 @@ fn engine_of(p: &P, shared: &Shared) -> Option<Arc<Engine>> {
 /// Hands a runnable goroutine to the policy, by the owner of `p`: see `pick::enqueue`.
 #[cold]
 #[inline(never)]
-pub(crate) fn queue(p: &P, shared: &Shared, g: GPtr, cause: Cause, next: bool, local: bool) {
+pub(crate) fn queue(p: &P, shared: &Shared, g: GPtr, cause: Cause, next: bool) {
     match engine_of(p, shared) {
-        Some(engine) => engine.submit(shared, p.id, g, cause, next, local),
+        Some(engine) => engine.submit(shared, p.id, g, cause, next, true),
         None => pick::push(p, shared, g, next),
     }
 }

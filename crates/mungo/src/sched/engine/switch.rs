@@ -26,7 +26,7 @@ use std::sync::atomic::{
 
 /// A runtime's policy. On lines of its own: under the default policy they are read by every spawn, and never written.
 #[repr(align(128))]
-pub(crate) struct Slot {
+pub(crate) struct PolicySlot {
     /// Whether there is an engine. Written under the lock.
     active: AtomicBool,
     /// Whether ranks are, or were, in use. Never goes back.
@@ -49,9 +49,9 @@ struct Current {
     last_fault: Option<String>,
 }
 
-impl Slot {
-    pub(crate) fn new() -> Slot {
-        Slot {
+impl PolicySlot {
+    pub(crate) fn new() -> PolicySlot {
+        PolicySlot {
             active: AtomicBool::new(false),
             ranks: AtomicBool::new(false),
             epoch: AtomicU32::new(0),

@@ -20,6 +20,7 @@
 //! wakes all that wait there, which may cost some of them a look at their word in vain. Futexes allow that.
 
 use super::{Caller, Place};
+use crate::policies::order::HAND_OVER;
 use crate::protocols::claim::{Claim, WOKEN};
 use crate::reason::WaitReason;
 use crate::sched::run::current::Running;
@@ -38,14 +39,6 @@ use std::sync::atomic::{
 
 /// Number of buckets. TUNED: guess: 64 KiB, so that 5,000 waiters on 5,000 addresses make lists of five.
 const BUCKETS: usize = 1024;
-
-/// Number of wake-ups of a contended lock that pass the P on, after a woken goroutine found the lock taken again, and
-/// came back to wait. std's Mutex spins before that, for 2.5 µs here, which is in vain where the new holder has no P.
-/// Where goroutines hold a lock for a moment only, none comes back, and a goroutine that unlocks goes on.
-///
-/// TUNED: `cargo bench -p mungo-interpose handovers`, medians of three: 160,000 handovers on one P took 157 ms with
-/// this and 399 without, on two 73 and 93, which is within the noise there. The number itself is a guess.
-const HAND_OVER: u32 = 32;
 
 /// The word of a locked mutex for which others wait, in std and in others that follow Drepper's "Futexes are tricky".
 const CONTENDED: u32 = 2;
@@ -200,7 +193,8 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Notes whom a wake-up is for. Returns whether its caller shall let it have the P, lest it find the lock taken.
+    /// Notes which goroutine a wake-up is for. Returns whether its caller shall let it have the P, lest it find the
+    /// lock taken.
     fn shall_hand_over(&self, taken: &Taken) -> bool {
         // SAFETY: taken out and not woken yet.
         let Some(node) = (unsafe { taken.head.as_ref() }) else { return false };
@@ -416,7 +410,7 @@ impl Drop for InKernel {
     }
 }
 
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use crate::sched::interpose::place;

@@ -76,7 +76,7 @@ pub(crate) fn wait_registered(
     reason: WaitReason,
     deadline_ns: u64,
 ) -> Waited {
-    // ORDERING: SeqCst: see the module; the counterpart is in `Watching::new`.
+    // ORDERING: SeqCst: see `netpoll/mod.rs`; the counterpart is in `Watching::new`.
     WAITS.0.fetch_add(1, SeqCst);
     let waited = {
         let node = Node::of(Waiter::current(), Awaited::of_descriptor(fd), deadline_ns);
@@ -121,7 +121,7 @@ pub(crate) fn poll(
 /// Returns whether a goroutine or task may be waiting.
 #[inline]
 pub(crate) fn anyone_waits() -> bool {
-    // ORDERING: SeqCst: see the module.
+    // ORDERING: SeqCst: see `netpoll/mod.rs`.
     WAITS.0.load(SeqCst) != 0
 }
 

@@ -1,6 +1,7 @@
 //! Two classes of goroutines: fresh and computing.
 //!
-//! A goroutine is *fresh* from its spawn or wake-up until it is interrupted; then it is *computing* until it blocks.
+//! A goroutine is *fresh* from its spawn or wake-up until it is interrupted while it computes; then it is *computing*
+//! until it blocks. One that is interrupted because several shared its slice stays what it was.
 //! Each P has an account of the time that fresh ones may take from computing ones ([`Credit`], rule 7), and each
 //! goroutine one of the slice that it has used ([`G::charge_slice`], rule 3).
 //!

@@ -89,7 +89,7 @@ pub(crate) fn enqueue(shared: &Shared, g: GPtr, why: Why, from: From<'_>) {
     traced::ready(shared, &g, why, from);
     match from {
         From::Owner(p) if hooks::decides(p) => {
-            hooks::queue(p, shared, g, why.cause(), why.goes_next(p), true);
+            hooks::queue(p, shared, g, why.cause(), why.goes_next(p));
         }
         From::Owner(p) => push(p, shared, g, why.goes_next(p)),
         From::Ran(m, p) if hooks::decides(p) => hooks::requeue(m, p, shared, g, why.cause()),

@@ -26,13 +26,13 @@ pub(crate) struct Thief {
 ///
 /// WHY NOT in the M, which has the patience: Ms are made under the scheduler's lock, where there is no memory to be had
 /// for each P, and 64 places were shared by four Ps each where there are 256: none was ever seen twice.
-pub(crate) struct Memory(RefCell<Box<[Seen; MAX_PROCS]>>);
+pub(crate) struct Sightings(RefCell<Box<[Sighting; MAX_PROCS]>>);
 
 /// What was seen of a P. All zeros: nothing yet.
-struct Seen {
+struct Sighting {
     /// Number of switches, modulo 2^32, that it had made when it was last judged.
     judged: u32,
-    /// The same, when [`is_stalled`](Memory::is_stalled) was last asked.
+    /// The same, when [`is_stalled`](Sightings::is_stalled) was last asked.
     asked: u32,
     /// The time in ns since when a goroutine has waited in its ring without another switch; 0: none has.
     stalled_since_ns: u64,
@@ -46,14 +46,14 @@ pub(crate) enum Take {
     NextToo,
 }
 
-impl Memory {
+impl Sightings {
     /// Makes an empty one. Of its 16 KiB the pages are touched that have Ps.
-    pub(crate) fn new() -> Memory {
+    pub(crate) fn new() -> Sightings {
         // SAFETY: integers, for which zero is a value.
-        Memory(RefCell::new(unsafe { Box::new_zeroed().assume_init() }))
+        Sightings(RefCell::new(unsafe { Box::new_zeroed().assume_init() }))
     }
 
-    fn of(&self, victim: &P) -> RefMut<'_, Seen> {
+    fn of(&self, victim: &P) -> RefMut<'_, Sighting> {
         RefMut::map(self.0.borrow_mut(), |seen| &mut seen[victim.id as usize])
     }
 

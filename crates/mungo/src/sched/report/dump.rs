@@ -31,41 +31,96 @@ impl Default for DumpOptions {
 impl DumpOptions {
     /// Sets the usual limits: 10,000 goroutines, of which equal ones make a group; 100 groups are printed, and 64
     /// frames of a stack.
+    ///
+    /// ```
+    /// assert!(mungo::debug::DumpOptions::new().dump().alive() < 10_000);
+    /// ```
     pub fn new() -> DumpOptions {
         DumpOptions::default()
     }
 
     /// Sets how many goroutines are looked at, at most; the rest is counted.
+    ///
+    /// ```
+    /// use mungo::debug::DumpOptions;
+    ///
+    /// let (tx, rx) = mungo::chan::bounded::<()>(0);
+    /// let all: Vec<_> = (0..3).map(|_| mungo::go({ let rx = rx.clone(); move || rx.recv() })).collect();
+    /// let dump = DumpOptions::new().goroutines(2).dump();
+    /// assert!(dump.goroutines().len() <= 2 && dump.alive() >= 3);
+    /// # drop(tx);
+    /// # all.into_iter().for_each(|g| assert!(g.join().unwrap().is_err()));
+    /// ```
     pub fn goroutines(mut self, most: usize) -> DumpOptions {
         self.goroutines = most;
         self
     }
 
     /// Sets how many groups of equal goroutines are printed, at most.
+    ///
+    /// ```
+    /// use mungo::debug::DumpOptions;
+    ///
+    /// mungo::go(|| {
+    ///     let text = DumpOptions::new().groups(0).dump().to_string();
+    ///     assert!(!text.contains(file!()), "no group, so no place: {text}");
+    /// })
+    /// .join()
+    /// .unwrap();
+    /// ```
     pub fn groups(mut self, most: usize) -> DumpOptions {
         self.groups = most;
         self
     }
 
     /// Sets how many frames of a stack are kept, at most.
+    ///
+    /// ```
+    /// let dump = mungo::go(|| mungo::debug::DumpOptions::new().frames(1).dump()).join().unwrap();
+    /// assert!(dump.goroutines().iter().all(|g| g.stack.frames.len() <= 1));
+    /// ```
     pub fn frames(mut self, most: usize) -> DumpOptions {
         self.frames = most;
         self
     }
 
     /// Sets whether stacks are taken at all.
+    ///
+    /// ```
+    /// let dump = mungo::go(|| mungo::debug::DumpOptions::new().stacks(false).dump()).join().unwrap();
+    /// assert!(dump.goroutines().iter().all(|g| g.stack.frames.is_empty()));
+    /// ```
     pub fn stacks(mut self, yes: bool) -> DumpOptions {
         self.stacks = yes;
         self
     }
 
     /// Takes the dump. See [`dump`](crate::debug::dump).
+    ///
+    /// ```
+    /// let mut options = mungo::debug::DumpOptions::new();
+    /// options = options.stacks(false);
+    /// let dump = mungo::go(move || options.dump()).join().unwrap();
+    /// assert!(!dump.goroutines().is_empty());
+    /// ```
     pub fn dump(&self) -> Dump {
         super::collect::dump(self)
     }
 }
 
 /// Says what a goroutine does.
+///
+/// ```
+/// use mungo::WaitReason;
+/// use mungo::debug::State;
+///
+/// let sleeper = mungo::go(|| mungo::park());
+/// let state = || mungo::debug::dump().goroutines()[0].state;
+/// while state() != State::Waiting(WaitReason::Park) {}
+/// assert_eq!(state().to_string(), "park");
+/// sleeper.goroutine().unpark();
+/// sleeper.join().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -95,6 +150,15 @@ impl fmt::Display for State {
 }
 
 /// One goroutine of a [`Dump`].
+///
+/// ```
+/// let named = mungo::Builder::new().name("asker".to_owned());
+/// let handle = named.spawn(|| mungo::debug::dump().goroutines()[0].clone())?;
+/// let asker: mungo::debug::GoroutineDump = handle.join().unwrap();
+/// assert_eq!(asker.name.as_deref(), Some("asker"));
+/// assert!(asker.waited.is_none(), "it did not wait");
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GoroutineDump {
@@ -121,6 +185,12 @@ impl fmt::Display for GoroutineDump {
 }
 
 /// The stack of a goroutine, the innermost call first.
+///
+/// ```
+/// let without = mungo::debug::DumpOptions::new().stacks(false);
+/// let dump = mungo::go(move || without.dump()).join().unwrap();
+/// assert!(dump.goroutines()[0].stack.frames.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stack {
@@ -131,6 +201,16 @@ pub struct Stack {
 }
 
 /// A call on a [`Stack`].
+///
+/// ```
+/// let sleeper = mungo::go(|| mungo::park());
+/// while mungo::debug::dump().goroutines()[0].waited.is_none() {}
+/// for frame in &mungo::debug::dump().goroutines()[0].stack.frames {
+///     assert!(!frame.function.is_empty()); // no frames where dumps have no stacks
+/// }
+/// sleeper.goroutine().unpark();
+/// sleeper.join().unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
@@ -154,6 +234,12 @@ impl fmt::Display for Frame {
 }
 
 /// All goroutines at a moment, by [`dump`](crate::debug::dump). Prints itself.
+///
+/// ```
+/// let dump = mungo::go(mungo::debug::dump).join().unwrap();
+/// assert_eq!(dump.goroutines().len(), dump.alive());
+/// assert!(dump.to_string().contains("goroutine "));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Dump {
     pub(crate) goroutines: Vec<GoroutineDump>,
@@ -168,11 +254,23 @@ pub struct Dump {
 
 impl Dump {
     /// Returns the goroutines, by their numbers; not more than [`DumpOptions::goroutines`].
+    ///
+    /// ```
+    /// let dump = mungo::go(mungo::debug::dump).join().unwrap();
+    /// let ids: Vec<_> = dump.goroutines().iter().map(|g| g.id).collect();
+    /// assert!(ids.is_sorted());
+    /// ```
     pub fn goroutines(&self) -> &[GoroutineDump] {
         &self.goroutines
     }
 
     /// Returns how many were alive, those that were left out included.
+    ///
+    /// ```
+    /// let brief = mungo::debug::DumpOptions::new().goroutines(0);
+    /// let dump = mungo::go(move || brief.dump()).join().unwrap();
+    /// assert!(dump.goroutines().is_empty() && dump.alive() >= 1);
+    /// ```
     pub fn alive(&self) -> usize {
         self.alive
     }

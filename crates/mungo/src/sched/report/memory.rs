@@ -252,7 +252,7 @@ mod tests {
     #[cfg_attr(mungo_asan, ignore = "the sanitizer's shadow is more memory than is searched")]
     fn an_address_on_the_heap_is_found_and_one_that_is_nowhere_is_not() {
         if std::env::var_os("MUNGO_TEST_RUNNER").is_some() {
-            // As `child::is_emulated` in the tests of behaviour, not captured by the harness.
+            // As `is_emulated` in the tests of behaviour, not captured by the harness.
             use std::io::Write;
             let why = "/proc/self/mem has the emulator's addresses";
             _ = writeln!(std::io::stderr(), "skipped under emulation: an_address_on_the_heap_is_found: {why}");

@@ -54,7 +54,8 @@ pub(crate) enum Switch {
     Yield = 0,
     /// It waits for its wake-up.
     Park = 1,
-    /// It was preempted: it makes room, and goes to the queue of those that compute.
+    /// It was preempted: it makes room, and goes to the queue of those that compute, or, if several shared its slice,
+    /// to the global queue.
     Preempted = 2,
     /// It goes to the global queue: its M lost the P while it was blocked.
     WithoutP = 3,

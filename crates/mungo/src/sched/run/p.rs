@@ -8,7 +8,7 @@ use crate::protocols::runq::RunQueue;
 use crate::sched::engine::Engine;
 use crate::sched::pick::classes::Credit;
 use crate::sched::pick::global::GList;
-use crate::sched::pick::thief::Memory;
+use crate::sched::pick::thief::Sightings;
 use crate::sched::run::g::{self, G, GPtr, pool};
 use crate::sched::run::sample::Sampler;
 use crate::sched::shared::Shared;
@@ -69,7 +69,7 @@ pub(crate) struct P {
     /// The goroutine that a policy chose last. Written by the owner; it may be over by now.
     pub(crate) upcoming: AtomicPtr<G>,
     /// What its owner has seen of the other Ps, as a thief. Owner.
-    pub(crate) seen: Memory,
+    pub(crate) seen: Sightings,
     core: UnsafeCell<Core>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Core {
     end_id: u64,
     /// Whether the global queue comes next, because goroutines that wake each other used up a slice.
     pub(crate) global_first: bool,
-    /// The policy that decides, and since when: see `policy::hooks`.
+    /// The policy that decides, and since when: see `engine/hooks.rs`.
     pub(crate) engine: Option<Arc<Engine>>,
     pub(crate) policy_epoch: u32,
     /// How many times in a row the policy said that there was nothing to do, although there was.
@@ -154,7 +154,7 @@ impl P {
             credit: Credit::new(),
             wanted_now: AtomicBool::new(false),
             upcoming: AtomicPtr::new(std::ptr::null_mut()),
-            seen: Memory::new(),
+            seen: Sightings::new(),
             core: UnsafeCell::new(Core {
                 slots: SlotCache::new(class)?,
                 free_gs: Vec::with_capacity(FREE_GS),

@@ -7,7 +7,8 @@
 //!
 //! What it costs otherwise: a comparison at each switch, and two looks at a word of the G.
 //!
-//! Profiles of waits ([`profile`]) take their samples here too, of the same switches, five times as many.
+//! Profiles of waits ([`profile`]) take their samples here too, of the same switches, two and a half times as
+//! many.
 
 use crate::histogram::Recorder;
 use crate::sched::profile;

@@ -220,7 +220,7 @@ fn list(shared: &Shared) -> String {
     text
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;

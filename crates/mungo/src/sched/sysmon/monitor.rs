@@ -14,7 +14,7 @@
 
 use super::watch::Watch;
 use crate::cpus::QuotaWatch;
-use crate::policies::order::{ALERT_NS, CONCERNED_NS, LONGEST_NS, PATIENCE, SHORTEST_NS};
+use crate::policies::order::{ALERT_NS, CONCERNED_NS, IDLE_ROUNDS, LONGEST_NS, NAPS, PATIENCE, SHORTEST_NS};
 use crate::sched::netpoll;
 use crate::sched::report::sigquit;
 use crate::sched::run::lock::Lock;
@@ -33,10 +33,6 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-/// Rounds of [`LONGEST_NS`] with all Ps idle before it goes to sleep.
-const IDLE_ROUNDS: u32 = 10;
-/// Naps of a second before it sleeps for an hour: as many chores as it takes until all stacks are trimmed.
-const NAPS: u32 = 4;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Threads of all runtimes of the process, for the deadlock detector.
@@ -369,7 +365,8 @@ fn main(shared: &Arc<Shared>) {
             shared.helper.ask(helper::CHORES);
         }
         let listens = !shared.has_fresh() && state.watch.all_compute(shared);
-        shared.monitor.listens.store(listens, Relaxed); // who comes in between is seen a millisecond later
+        // A goroutine that comes in between is seen a millisecond later.
+        shared.monitor.listens.store(listens, Relaxed);
         shared.serve_held(&mut state.stall, now);
         let deadline = state.next_look(shared, now, news);
         shared.monitor.pause_ns.store(deadline.saturating_sub(now), Relaxed);

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// The monitor's last look at a P.
 #[derive(Clone, Copy)]
-struct Seen {
+struct Sight {
     m: *const M,
     /// The tick, and the time in ns when it was first seen.
     tick: u32,
@@ -55,8 +55,8 @@ struct Seen {
     behind: bool,
 }
 
-impl Seen {
-    const NOTHING: Seen = Seen {
+impl Sight {
+    const NOTHING: Sight = Sight {
         m: std::ptr::null(),
         tick: 0,
         tick_since_ns: 0,
@@ -126,7 +126,7 @@ impl Seen {
 
 /// The monitor's memory. Its room is made at the start: see `monitor.rs`.
 pub(crate) struct Watch {
-    seen: Vec<Seen>,
+    seen: Vec<Sight>,
     strays: Strays,
     /// The Ms that were sent the signal and have to pass their P on. At most [`MAX_PROCS`]: more are not sent it.
     parting: Vec<Parting>,
@@ -168,7 +168,7 @@ impl Watch {
     /// thread that sleeps, and waits in line with those that compute. TUNED: a wake-up among spinning goroutines went
     /// from 3 ms to 0.1 ms.
     pub(crate) fn look(&mut self, shared: &Shared, now: u64) -> bool {
-        self.seen.resize(shared.all_ps().count(), Seen::NOTHING);
+        self.seen.resize(shared.all_ps().count(), Sight::NOTHING);
         self.ripe_ns = u64::MAX;
         let concerned = shared.any_work() || netpoll::anyone_waits();
         for (p, seen) in shared.all_ps().zip(&mut self.seen) {
@@ -462,7 +462,7 @@ impl Watch {
 
     /// Returns whether no P is idle, and each has used CPU time without a switch since an earlier look.
     pub(crate) fn all_compute(&self, shared: &Shared) -> bool {
-        shared.counts.idle_ps() == 0 && self.seen.iter().take(shared.procs() as usize).all(Seen::computes)
+        shared.counts.idle_ps() == 0 && self.seen.iter().take(shared.procs() as usize).all(Sight::computes)
     }
 
     /// Returns whether a P has used CPU time without a switch since an earlier look.
@@ -470,7 +470,7 @@ impl Watch {
     /// TUNED: a P that has not switched because its thread has no CPU does not count. With it, `echo` with 1,000
     /// connections had a look each 250 µs, and 111,000 instead of 156,000 requests/s.
     fn one_computes(&self) -> bool {
-        self.seen.iter().any(Seen::computes)
+        self.seen.iter().any(Sight::computes)
     }
 
     /// Returns whether there is a reason to look again within a millisecond.
@@ -500,7 +500,7 @@ impl Watch {
         // A P that has not switched since the last look, while goroutines wait, or a timer that no M sleeps for. To be
         // late is not enough: the M that got up for the timer is perhaps just about to run it.
         let overdue = late && unwatched || shared.global_len() != 0;
-        let is_slow = |(seen, p): (&Seen, &P)| seen.same && (overdue || !p.runq.is_empty());
+        let is_slow = |(seen, p): (&Sight, &P)| seen.same && (overdue || !p.runq.is_empty());
         if self.seen.iter().zip(shared.all_ps()).any(is_slow) {
             shared.wary_since_ns.store(now, Relaxed);
         } else if !late && !netpoll::is_unwatched() && shared.counts.are_enough_busy() {

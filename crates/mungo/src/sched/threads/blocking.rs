@@ -143,7 +143,7 @@ pub(crate) fn reacquire(g: &'static G, why: Switch) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -196,7 +196,7 @@ pub(crate) fn unlock(g: &G) {
     unbind_unless_locked(g);
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::sched::threads::blocking;

@@ -22,6 +22,7 @@
 //! `RETRY_NS` (`policies/order.rs`). With a policy in force, which has queues of its own, all goroutines count as
 //! begun.
 
+use crate::policies::order::{STALL_DOUBLES, STALL_NS, YOUNGEST_OF};
 use crate::sched::netpoll;
 use crate::sched::pick::global::GList;
 use crate::sched::run::g::GPtr;
@@ -31,14 +32,6 @@ use crate::sched::sysmon::helper;
 use crate::sys::say::say;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Time in ns in which no goroutine that was held back begins, after which one more thread may help. TUNED: guess;
-/// longer than most calls that block, so that the cap holds for those.
-const STALL_NS: u64 = 100_000_000;
-/// Goroutines that begin beyond the cap before the pause doubles.
-const STALL_DOUBLES: u32 = 16;
-/// Goroutines, of those that were held back last, among which the youngest is searched for.
-const YOUNGEST_OF: usize = 4096;
 
 /// Goroutines that have not begun, and wait until there is a thread for them.
 pub(crate) struct Held {

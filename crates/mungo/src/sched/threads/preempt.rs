@@ -14,9 +14,9 @@
 //! monitor takes it, by the same protocol as from a blocked goroutine, and sends another signal when it sees the thread
 //! computing without one.
 //!
-//! In the handler everything is async-signal-safe: atomics, the futex, and the scheduler's lock, which this thread
-//! cannot hold (it would be in the runtime, and then the handler does nothing). Starting a thread is left to the
-//! monitor.
+//! In the handler everything is async-signal-safe: atomics, futexes, and two kinds of lock, the scheduler's and
+//! `M::retake`, which this thread cannot hold (it would be in the runtime, and then the handler does nothing). Starting
+//! a thread is left to the starter (`threads/starter.rs`). ARCHITECTURE.md has the whole list, invariant 6.
 //!
 //! Rejected: the monitor takes the P at once. That needs a `membarrier` each time, 4 % of the CPU time of a web server
 //! whose requests compute.

@@ -322,7 +322,7 @@ fn join_sleepers(m: &'static M, first_timer_ns: u64, watching: bool) -> Option<u
     if first_ns >= shared.sleep_until_ns.load(Relaxed) {
         return Some(u64::MAX);
     }
-    // ORDERING: SeqCst: publish until when we sleep, then look at the heaps again: see `time::add`.
+    // ORDERING: SeqCst: publish until when we sleep, then look at the heaps again: see `timers::announce`.
     shared.sleep_until_ns.store(first_ns, SeqCst);
     let deadline = first_ns.min(shared.gets_up_ns(shared.next_timer_ns()));
     shared.sleep_until_ns.store(deadline, SeqCst); // ORDERING: above

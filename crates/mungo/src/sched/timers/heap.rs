@@ -181,7 +181,7 @@ impl TimerHeap {
     /// Returns when the first timer is due, in ns; `u64::MAX`: there is none.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
-        // ORDERING: SeqCst: see `time::announce`.
+        // ORDERING: SeqCst: see `timers::announce`.
         self.next_ns.load(SeqCst)
     }
 
@@ -283,7 +283,7 @@ impl TimerHeap {
     fn publish(&self, entries: &[Entry]) {
         let first = entries.first().map_or(u64::MAX, |e| e.when_ns);
         if self.next_ns.load(Relaxed) != first {
-            // ORDERING: SeqCst: see `time::announce`.
+            // ORDERING: SeqCst: see `timers::announce`.
             self.next_ns.store(first, SeqCst);
         }
     }

@@ -11,6 +11,16 @@ use std::time::{Duration, Instant};
 
 /// A future that is ready at its time and not before: [`sleep_async`]. Dropping it calls it off.
 ///
+/// ```
+/// use mungo::time::{Sleep, sleep_async};
+/// use std::time::{Duration, Instant};
+///
+/// let before = Instant::now();
+/// let sleep: Sleep = sleep_async(Duration::from_millis(1));
+/// mungo::block_on(sleep);
+/// assert!(before.elapsed() >= Duration::from_millis(1));
+/// ```
+///
 /// # Panics
 /// When polled on a plain thread, if the default runtime, whose timers it needs, cannot be started.
 #[must_use = "futures do nothing unless polled"]

@@ -80,7 +80,7 @@ impl From<&'static str> for Refusal {
     }
 }
 
-/// Whose thread-locals all goroutines of this process see: their own, or, with the reason, their threads'. Written
+/// The thread-locals that all goroutines of this process see: their own, or, with the reason, their threads'. Written
 /// once, before the first goroutine.
 static DECISION: OnceLock<Result<Layout, &'static str>> = OnceLock::new();
 

@@ -35,6 +35,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The kind of what a goroutine waits for.
+///
+/// ```
+/// use mungo::sync::Mutex;
+/// use std::sync::Arc;
+///
+/// let mutex = Arc::new(Mutex::new(()));
+/// let held = mutex.lock();
+/// let waiter = mungo::go({
+///     let mutex = mutex.clone();
+///     move || drop(mutex.lock())
+/// });
+/// while mungo::debug::wait_graph().waits().is_empty() {}
+/// let graph = mungo::debug::wait_graph();
+/// assert_eq!(graph.waits()[0].objects[0].kind, mungo::debug::ObjectKind::Mutex);
+/// drop(held);
+/// waiter.join().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ObjectKind {
@@ -114,6 +131,24 @@ pub enum Others {
 }
 
 /// What a goroutine waits for.
+///
+/// ```
+/// use mungo::sync::Mutex;
+/// use std::sync::Arc;
+///
+/// let mutex = Arc::new(Mutex::new(()));
+/// let held = mutex.lock();
+/// let waiter = mungo::go({
+///     let mutex = mutex.clone();
+///     move || drop(mutex.lock())
+/// });
+/// while mungo::debug::wait_graph().waits().is_empty() {}
+/// let graph = mungo::debug::wait_graph();
+/// let object: &mungo::debug::WaitObject = &graph.waits()[0].objects[0];
+/// assert_eq!(object.kind.to_string(), "mutex");
+/// drop(held);
+/// waiter.join().unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitObject {
@@ -132,12 +167,48 @@ pub struct WaitObject {
 impl WaitObject {
     /// Returns which one: the address of an object, the number of a descriptor or a goroutine; of a timer the time
     /// until it is due, in ns. 0 if there is nothing to tell.
+    ///
+    /// ```
+    /// use mungo::sync::Mutex;
+    /// use std::sync::Arc;
+    ///
+    /// let mutex = Arc::new(Mutex::new(()));
+    /// let held = mutex.lock();
+    /// let waiter = mungo::go({
+    ///     let mutex = mutex.clone();
+    ///     move || drop(mutex.lock())
+    /// });
+    /// while mungo::debug::wait_graph().waits().is_empty() {}
+    /// let graph = mungo::debug::wait_graph();
+    /// assert_ne!(graph.waits()[0].objects[0].number(), 0, "where the mutex is");
+    /// drop(held);
+    /// waiter.join().unwrap();
+    /// ```
     pub fn number(&self) -> usize {
         crate::sched::report::memory::mask(self.masked)
     }
 }
 
 /// A goroutine that waits, in a [`WaitGraph`].
+///
+/// ```
+/// use mungo::sync::Mutex;
+/// use std::sync::Arc;
+///
+/// let mutex = Arc::new(Mutex::new(()));
+/// let held = mutex.lock();
+/// let waiter = mungo::go({
+///     let mutex = mutex.clone();
+///     move || drop(mutex.lock())
+/// });
+/// while mungo::debug::wait_graph().waits().is_empty() {}
+/// let graph = mungo::debug::wait_graph();
+/// let wait: &mungo::debug::GoroutineWait = &graph.waits()[0];
+/// assert_eq!(wait.reason, mungo::WaitReason::Mutex);
+/// assert!(!wait.is_stuck && !wait.has_limit);
+/// drop(held);
+/// waiter.join().unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GoroutineWait {
@@ -164,6 +235,23 @@ pub struct GoroutineWait {
 
 /// Which goroutine waits for what, and for whom, by [`wait_graph`](crate::debug::wait_graph). Prints itself as text, a
 /// line for each goroutine, cycles first.
+///
+/// ```
+/// use mungo::sync::Mutex;
+/// use std::sync::Arc;
+///
+/// let mutex = Arc::new(Mutex::new(()));
+/// let held = mutex.lock();
+/// let waiter = mungo::go({
+///     let mutex = mutex.clone();
+///     move || drop(mutex.lock())
+/// });
+/// while mungo::debug::wait_graph().waits().is_empty() {}
+/// let graph = mungo::debug::wait_graph();
+/// assert!(graph.to_string().contains("mutex"));
+/// drop(held);
+/// waiter.join().unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct WaitGraph {
     /// In the order of their keys.
@@ -177,6 +265,23 @@ pub struct WaitGraph {
 
 impl WaitGraph {
     /// Returns the goroutines that wait, by their runtimes and numbers; at most 10,000.
+    ///
+    /// ```
+    /// use mungo::sync::Mutex;
+    /// use std::sync::Arc;
+    ///
+    /// let mutex = Arc::new(Mutex::new(()));
+    /// let held = mutex.lock();
+    /// let waiter = mungo::go({
+    ///     let mutex = mutex.clone();
+    ///     move || drop(mutex.lock())
+    /// });
+    /// while mungo::debug::wait_graph().waits().is_empty() {}
+    /// let graph = mungo::debug::wait_graph();
+    /// assert_eq!(graph.waits()[0].goroutine, waiter.goroutine().id().as_u64());
+    /// drop(held);
+    /// waiter.join().unwrap();
+    /// ```
     pub fn waits(&self) -> &[GoroutineWait] {
         &self.waits
     }
@@ -184,11 +289,45 @@ impl WaitGraph {
     /// Returns the deadlocks: numbers of goroutines of which each waits for the next, and the last for the first. Of
     /// cycles that share goroutines one is returned. Several runtimes number their goroutines each from 1 on; the text
     /// of the graph then names the runtime too.
+    ///
+    /// ```
+    /// use mungo::sync::Mutex;
+    /// use std::sync::Arc;
+    ///
+    /// let mutex = Arc::new(Mutex::new(()));
+    /// let held = mutex.lock();
+    /// let waiter = mungo::go({
+    ///     let mutex = mutex.clone();
+    ///     move || drop(mutex.lock())
+    /// });
+    /// while mungo::debug::wait_graph().waits().is_empty() {}
+    /// let graph = mungo::debug::wait_graph();
+    /// assert!(graph.cycles().is_empty(), "the holder does not wait");
+    /// drop(held);
+    /// waiter.join().unwrap();
+    /// ```
     pub fn cycles(&self) -> &[Vec<u64>] {
         &self.cycles
     }
 
     /// Returns the goroutines that nothing can wake any more: those of the cycles, and those that wait for them.
+    ///
+    /// ```
+    /// use mungo::sync::Mutex;
+    /// use std::sync::Arc;
+    ///
+    /// let mutex = Arc::new(Mutex::new(()));
+    /// let held = mutex.lock();
+    /// let waiter = mungo::go({
+    ///     let mutex = mutex.clone();
+    ///     move || drop(mutex.lock())
+    /// });
+    /// while mungo::debug::wait_graph().waits().is_empty() {}
+    /// let graph = mungo::debug::wait_graph();
+    /// assert_eq!(graph.stuck().count(), 0, "the holder may unlock");
+    /// drop(held);
+    /// waiter.join().unwrap();
+    /// ```
     pub fn stuck(&self) -> impl Iterator<Item = &GoroutineWait> {
         self.waits.iter().filter(|wait| wait.is_stuck)
     }

@@ -192,7 +192,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// What a goroutine waits for, and who has that.
+/// What a goroutine waits for, and which goroutine has that.
 struct Objects<'a>(&'a GoroutineWait, Titles);
 
 impl fmt::Display for Objects<'_> {
