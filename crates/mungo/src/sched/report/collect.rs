@@ -1,10 +1,8 @@
 //! The taking of a dump: goroutine by goroutine, while the program goes on.
 //!
-//! A parked goroutine is held for the moment in which its stack is copied ([`WakeState::inspect`]); one on a thread is
-//! looked at there (see [`stacks`]). The work is done on a plain thread, which is never preempted: a thread that holds
-//! a goroutine must not wait for a P, since a waker may spin for it with a P of its own.
-//!
-//! [`WakeState::inspect`]: crate::protocols::wake::WakeState::inspect
+//! A parked goroutine is held for the moment in which its stack is copied ([`G::hold`]); one on a thread is looked at
+//! there (see [`stacks`](super::stacks)). The work is done on a plain thread, which is never preempted: a goroutine
+//! that is woken while it is held runs when the thread that holds it lets go, which should not have to wait for a P.
 
 use crate::labels::Labels;
 use crate::sched::report::dump::{Dump, DumpOptions, GoroutineDump, State};
@@ -169,17 +167,18 @@ pub(crate) fn each(
 
 /// Returns what one goroutine does. `None`: it has ended.
 fn see(g: &GRef, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<Seen> {
-    let held = g.state.inspect(|| {
+    let held = g.hold(|| {
         tracer.capture.parked(g);
-        (g.wait_reason(), g.since_ns.load(Relaxed))
+        // SAFETY: it is held.
+        (g.wait_reason(), g.since_ns.load(Relaxed), unsafe { g.labels.get() })
     });
-    let (state, since_ns) = match held {
-        Some((reason, since_ns)) => (State::Waiting(reason), since_ns),
+    let (state, since_ns, labels) = match held {
+        Some((reason, since_ns, labels)) => (State::Waiting(reason), since_ns, labels),
         None if !g.state.is_alive() => return None,
-        None => (on_thread(g, on_m.find(g), &mut tracer.capture), 0),
+        None => (on_thread(g, on_m.find(g), &mut tracer.capture), 0, g.labels.look()),
     };
     let queued = matches!(state, State::Runnable | State::Preempted).then(|| sample::queued(g)).flatten();
-    let (place, labels, trace) = (g.place(), g.labels.look(), tracer.trace());
+    let (place, trace) = (g.place(), tracer.trace());
     Some(Seen { state, since_ns, place, labels, trace, queued, g: g.ptr() })
 }
 

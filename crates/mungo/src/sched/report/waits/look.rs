@@ -164,41 +164,36 @@ pub(crate) fn holder_of_lock(g: &GRef) -> Option<(GPtr, WaitReason, u64)> {
 
 /// Reads what a goroutine waits for; `None`: it does not wait.
 fn read(g: &GRef) -> Option<Read> {
-    let mut cases = Vec::with_capacity(CASES); // not while the goroutine is held
+    // Not while the goroutine is held.
+    let mut cases = if g.wait_reason() == WaitReason::Select { Vec::with_capacity(CASES) } else { Vec::new() };
     let mut too_many = false;
-    let mut result = loop {
-        let held = g.state.inspect(|| {
-            let awaited = g.awaited();
-            let number = awaited.object();
-            let (mut holder, mut noted) = (Holder::Unknown, 0);
-            match awaited.reason {
-                WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite | WaitReason::Once => {
-                    // SAFETY: it borrows the lock while it waits, and it is held.
-                    (holder, noted) = unsafe { &*(number as *const Owner) }.holder();
-                }
-                WaitReason::Select => {
-                    let mut note = |address, _| match cases.len() < CASES {
-                        true => cases.push(memory::mask(address)),
-                        false => too_many = true,
-                    };
-                    // SAFETY: on its frame, which is there while it waits, and it is held.
-                    unsafe { (*(number as *const Several)).each(&mut note) };
-                }
-                _ => {}
+    let mut read = g.hold(|| {
+        let awaited = g.awaited();
+        let number = awaited.object();
+        let (mut holder, mut noted) = (Holder::Unknown, 0);
+        match awaited.reason {
+            WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite | WaitReason::Once => {
+                // SAFETY: it borrows the lock while it waits, and it is held.
+                (holder, noted) = unsafe { &*(number as *const Owner) }.holder();
             }
-            let since_ns = g.since_ns.load(Relaxed);
-            let moment = Moment { since_ns, on: memory::mask(awaited.on), noted: !noted };
-            Read { awaited, moment, holder, cases: Vec::new(), too_many: false }
-        });
-        match held {
-            Some(read) => break read,
-            None if g.state.is_waiting() => std::hint::spin_loop(), // another thread looks at it
-            None => return None,
+            WaitReason::Select => {
+                let most = cases.capacity().min(CASES);
+                let mut note = |address, _| match cases.len() < most {
+                    true => cases.push(memory::mask(address)),
+                    false => too_many = true,
+                };
+                // SAFETY: on its frame, which is there while it waits, and it is held.
+                unsafe { (*(number as *const Several)).each(&mut note) };
+            }
+            _ => {}
         }
-    };
+        let since_ns = g.since_ns.load(Relaxed);
+        let moment = Moment { since_ns, on: memory::mask(awaited.on), noted: !noted };
+        Read { awaited, moment, holder, cases: Vec::new(), too_many: false }
+    })?;
     cases.shrink_to_fit();
-    (result.cases, result.too_many) = (cases, too_many);
-    Some(result)
+    (read.cases, read.too_many) = (cases, too_many);
+    Some(read)
 }
 
 fn kind_of(reason: WaitReason, number: usize) -> ObjectKind {
