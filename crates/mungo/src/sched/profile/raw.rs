@@ -1,10 +1,10 @@
 //! Profiles as the scheduler knows them: addresses and numbers.
 
-use super::store::{Key, Pairs, Store, Sum};
+use super::store::{Key, Store};
+use super::sums::{Pairs, Sum, Sums};
 use super::{LONG_NS, Subject, keeper, ring, waits as sampler};
-use crate::labels::Labels;
 use crate::reason::WaitReason;
-use crate::sched::report::collect;
+use crate::sched::report::collect::{self, Reach};
 use crate::sched::report::dump::State;
 use crate::sched::report::stacks::Trace;
 use crate::sched::report::waits::holder_of_lock;
@@ -59,17 +59,16 @@ pub(super) fn sample_of(store: &Store, (key, sum, labels): (&Key, Sum, &Pairs)) 
 }
 
 /// Goroutines that have this in common are one sample.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Group {
     trace: usize,
     state: State,
     place: &'static Location<'static>,
-    labels: *const Labels,
 }
 
 /// Returns what all goroutines do now. On a plain thread.
 pub(crate) fn goroutines() -> Raw {
-    let samples = living(|_| true, |seen| Some((1.0, 0.0, seen.state)));
+    let samples = living(Reach::All, |_| true, |seen| Some((1.0, 0.0, seen.state)));
     Raw { samples, ..Raw::default() }
 }
 
@@ -108,7 +107,7 @@ fn unfinished(subject: Subject, now: u64, since: u64) -> Vec<RawSample> {
         Subject::Mutex => {
             let charged = charged_to_holders(counted);
             let is_holder = |g: &GRef| charged.contains_key(&g.ptr().as_ptr().addr());
-            living(is_holder, |seen| {
+            living(Reach::All, is_holder, |seen| {
                 let (sum, reason) = charged.get(&seen.g.as_ptr().addr())?;
                 Some((sum.count, sum.ns, State::Waiting(*reason)))
             })
@@ -117,7 +116,7 @@ fn unfinished(subject: Subject, now: u64, since: u64) -> Vec<RawSample> {
             // One that is timed stands for others, as when it is over.
             let is_queued =
                 |g: &GRef| sample::queued(g).is_some_and(|(began_ns, _)| counted(began_ns).is_some());
-            let samples = living(is_queued, |seen| {
+            let samples = living(Reach::Suspended, is_queued, |seen| {
                 let (began_ns, weight) = seen.queued?;
                 Some((weight as f64, counted(began_ns)? * weight as f64, seen.state))
             });
@@ -125,15 +124,24 @@ fn unfinished(subject: Subject, now: u64, since: u64) -> Vec<RawSample> {
             samples.into_iter().map(|sample| RawSample { state: None, ..sample }).collect()
         }
         _ => living(
-            |_| true,
+            Reach::Suspended,
+            |g| has_waited(g, subject, counted),
             |seen| match seen.state {
                 State::Waiting(reason) if Subject::of(reason) == subject => {
                     Some((1.0, counted(seen.since_ns)?, seen.state))
                 }
-                _ => None,
+                _ => None, // it has gone on
             },
         ),
     }
+}
+
+/// Returns whether a goroutine has a wait of this kind that is `counted`. Without holding it: the others should not
+/// notice the profile.
+fn has_waited(g: &GRef, subject: Subject, counted: impl Fn(u64) -> Option<f64>) -> bool {
+    g.state.is_waiting()
+        && Subject::of(g.wait_reason()) == subject
+        && counted(g.since_ns.load(Relaxed)).is_some()
 }
 
 /// Returns the waits for locks by the address of the holder's G.
@@ -143,6 +151,7 @@ fn charged_to_holders(counted: impl Fn(u64) -> Option<f64>) -> HashMap<usize, (S
         shared.for_each_g(|g| {
             if let Some(g) = GRef::try_new(g)
                 && std::ptr::eq(g.shared.get(), &raw const *shared)
+                && counted(g.since_ns.load(Relaxed)).is_some()
                 && let Some((holder, reason, since_ns)) = holder_of_lock(&g)
                 && let Some(ns) = counted(since_ns)
             {
@@ -155,29 +164,87 @@ fn charged_to_holders(counted: impl Fn(u64) -> Option<f64>) -> HashMap<usize, (S
     charged
 }
 
-/// Looks at all goroutines that `is_wanted`; `value` returns the number and the time in ns that one counts for.
+/// Looks at all goroutines in `reach` that `is_wanted`; `value` returns the number and the time in ns that one counts
+/// for.
 fn living(
+    reach: Reach,
     is_wanted: impl Fn(&GRef) -> bool,
     value: impl Fn(&collect::Seen) -> Option<(f64, f64, State)>,
 ) -> Vec<RawSample> {
-    let mut groups: HashMap<Group, (Sum, Option<Arc<Labels>>)> = HashMap::new();
-    let traces = collect::each(is_wanted, |seen| {
+    let mut groups: Sums<Group> = Sums::default();
+    let traces = collect::each(reach, is_wanted, |seen| {
         let Some((count, ns, state)) = value(&seen) else { return };
-        let labels = seen.labels.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
-        let group = Group { trace: seen.trace, state, place: seen.place, labels };
-        // The labels are kept, so that their address stays theirs.
-        let (sum, _) = groups.entry(group).or_insert_with(|| (Sum::default(), seen.labels));
-        sum.count += count;
-        sum.ns += ns;
+        let group = Group { trace: seen.trace, state, place: seen.place };
+        groups.add(group, seen.labels.as_ref(), Sum { count, ns });
     });
-    let sample = |(group, (sum, labels)): (Group, (Sum, Option<Arc<Labels>>))| RawSample {
+    let sample = |(group, sum, labels): (&Group, Sum, &Pairs)| RawSample {
         trace: traces[group.trace].clone(),
         count: sum.count,
         ns: sum.ns,
-        labels: labels.map_or_else(|| [].into(), |labels| labels.pairs().into()),
+        labels: labels.clone(),
         goroutine: None,
         place: Some(group.place),
         state: Some(group.state),
     };
-    groups.into_iter().map(sample).collect()
+    groups.iter().map(sample).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::report::collect::living as all_of;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    /// Waits until `wanted` of a runtime's goroutines wait for this.
+    fn wait_until(runtime: &crate::Runtime, wanted: usize, reason: WaitReason) {
+        let is_one = |g: &&GRef| g.state.is_waiting() && g.wait_reason() == reason;
+        while all_of(runtime.shared(), usize::MAX, &mut 0).iter().filter(is_one).count() != wanted {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A profile of sleeps copies the stacks of those that sleep, and interrupts none that runs.
+    #[test]
+    fn a_profile_of_waits_leaves_alone_what_is_not_in_it() {
+        let runtime = crate::Runtime::builder().procs(1).build().unwrap();
+        let (stop, (tx, rx)) = (Arc::new(AtomicBool::new(false)), crate::chan::bounded::<()>(0));
+        let blocked: Vec<_> = (0..5)
+            .map(|_| {
+                runtime.spawn({
+                    let rx = rx.clone();
+                    move || _ = rx.recv()
+                })
+            })
+            .collect();
+        let asleep: Vec<_> =
+            (0..3).map(|_| runtime.spawn(|| crate::sleep(Duration::from_secs(3600)))).collect();
+        wait_until(&runtime, 5, WaitReason::ChanRecv);
+        wait_until(&runtime, 3, WaitReason::Sleep);
+        let busy = runtime.spawn({
+            let stop = stop.clone();
+            move || while !stop.load(Relaxed) {}
+        });
+        let all = all_of(runtime.shared(), usize::MAX, &mut 0);
+        let wanted = |subject, counted: fn(u64) -> Option<f64>| {
+            all.iter().filter(|g| has_waited(g, subject, counted)).count()
+        };
+        let (any, none): (fn(u64) -> Option<f64>, fn(u64) -> Option<f64>) = (|_| Some(1.0), |_| None);
+        assert_eq!((all.len(), wanted(Subject::Block, any), wanted(Subject::Sleep, any)), (9, 5, 3));
+        assert_eq!((wanted(Subject::Network, any), wanted(Subject::Sleep, none)), (0, 0));
+        // One that runs by the time of the look, although it was wanted, is not interrupted for it.
+        let is_its = |g: &GRef| std::ptr::eq(g.shared.get(), &raw const **runtime.shared());
+        let states = |reach| {
+            let mut states = Vec::new();
+            collect::each(reach, is_its, |seen| states.push(seen.state));
+            states
+        };
+        while !states(Reach::All).iter().any(|state| matches!(state, State::Running)) {}
+        assert!(states(Reach::Suspended).iter().all(|state| !matches!(state, State::Running | State::Syscall)));
+        stop.store(true, Relaxed);
+        busy.join().unwrap();
+        drop(tx);
+        blocked.into_iter().for_each(|g| g.join().unwrap());
+        drop(asleep);
+    }
 }
