@@ -193,7 +193,9 @@ fn living(
 mod tests {
     use super::*;
     use crate::sched::report::collect::living as all_of;
-    use std::sync::atomic::AtomicBool;
+    use crate::sched::run::g::hold::LONGEST_NS;
+    use crate::sys::say::say;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::time::Duration;
 
     /// Waits until `wanted` of a runtime's goroutines wait for this.
@@ -246,5 +248,97 @@ mod tests {
         drop(tx);
         blocked.into_iter().for_each(|g| g.join().unwrap());
         drop(asleep);
+    }
+
+    /// The longest times that were seen beside a profile, or without one.
+    #[derive(Default)]
+    struct Beside {
+        /// Between two turns of a goroutine that yields, and of a send that wakes a goroutine, in ns.
+        turn_ns: AtomicU64,
+        send_ns: AtomicU64,
+        sends: AtomicU64,
+    }
+
+    impl Beside {
+        /// Counts from now on; prints what was counted.
+        fn print(&self, what: &str) {
+            let [turn_us, send_us] = [&self.turn_ns, &self.send_ns].map(|ns| ns.swap(0, Relaxed) / 1000);
+            let sends = self.sends.swap(0, Relaxed);
+            say!("{what}: {turn_us} us between turns, {send_us} us for one of {sends} sends at most");
+        }
+    }
+
+    /// The figures of docs/profiles.md: `cargo test -p mungo --release --all-features --lib -- --ignored --nocapture
+    /// a_profile_of_a_million`.
+    #[test]
+    #[ignore = "takes 6 GB of memory, and prints how long it takes"]
+    fn a_profile_of_a_million_goroutines_stops_no_p() {
+        const MANY: usize = 1_000_000;
+        let runtime = crate::Runtime::builder().procs(2).build().unwrap();
+        let (stop, beside) = (Arc::new(AtomicBool::new(false)), Arc::new(Beside::default()));
+        let (tx, rx) = crate::chan::bounded::<()>(0);
+        let many: Vec<_> = (0..MANY)
+            .map(|_| {
+                runtime.spawn({
+                    let rx = rx.clone();
+                    move || while rx.recv().is_ok() {}
+                })
+            })
+            .collect();
+        let waiting = || {
+            let mut waiting = 0;
+            runtime.shared().for_each_g(|g| waiting += usize::from(g.state.is_waiting()));
+            waiting
+        };
+        while waiting() < MANY {
+            std::thread::yield_now();
+        }
+        let yields = runtime.spawn({
+            let (stop, beside) = (stop.clone(), beside.clone());
+            move || {
+                let mut last_ns = clock::now_ns();
+                while !stop.load(Relaxed) {
+                    crate::yield_now();
+                    let now_ns = clock::now_ns();
+                    beside.turn_ns.fetch_max(now_ns - std::mem::replace(&mut last_ns, now_ns), Relaxed);
+                }
+            }
+        });
+        // It wakes one after the other, which are sometimes held just then.
+        let wakes = runtime.spawn({
+            let (stop, beside) = (stop.clone(), beside.clone());
+            move || {
+                while !stop.load(Relaxed) {
+                    let began_ns = clock::now_ns();
+                    tx.send(()).unwrap();
+                    beside.send_ns.fetch_max(clock::now_ns() - began_ns, Relaxed);
+                    beside.sends.fetch_add(1, Relaxed);
+                    crate::yield_now();
+                }
+            }
+        });
+        for _ in 0..5 {
+            LONGEST_NS.store(0, Relaxed);
+            beside.print("before");
+            let began_ns = clock::now_ns();
+            let profile = goroutines();
+            let took_ns = clock::now_ns() - began_ns;
+            beside.print("with a profile");
+            let (took_ms, held_us) = (took_ns / 1_000_000, LONGEST_NS.load(Relaxed) / 1000);
+            say!("the profile: {took_ms} ms, {held_us} us for one goroutine at most");
+            let is_here = |sample: &&RawSample| sample.place.is_some_and(|place| place.file() == file!());
+            let seen: f64 = profile.samples.iter().filter(is_here).map(|sample| sample.count).sum();
+            assert_eq!(seen, (MANY + 2) as f64);
+            let until_ns = clock::now_ns() + took_ns;
+            while clock::now_ns() < until_ns {
+                std::thread::sleep(Duration::from_nanos(until_ns.saturating_sub(clock::now_ns())));
+            }
+            beside.print("as long without one");
+        }
+        stop.store(true, Relaxed);
+        yields.join().unwrap();
+        wakes.join().unwrap();
+        drop(rx);
+        many.into_iter().for_each(|g| g.join().unwrap());
     }
 }

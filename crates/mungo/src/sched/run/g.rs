@@ -16,7 +16,7 @@
 //! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
 mod debugger;
-mod hold;
+pub(crate) mod hold;
 mod inside;
 pub(crate) mod pool;
 mod refs;

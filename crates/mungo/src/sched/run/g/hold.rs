@@ -7,6 +7,10 @@ use crate::sched::run::park;
 use crate::sched::run::sample::{self, AT_WAKEUP};
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The longest time that a goroutine was held, in ns.
+#[cfg(test)]
+pub(crate) static LONGEST_NS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 impl G {
     /// Wakes it up: to be called exactly once for each park. `Wake::Enqueue`: the caller owns the G now.
     #[inline]
@@ -31,7 +35,11 @@ impl G {
     ///
     /// A profile then knows the wait, but not which goroutine unlocked: that one has gone on.
     pub(crate) fn try_hold<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        #[cfg(test)]
+        let began_ns = crate::sys::clock::now_ns();
         let (result, wake) = self.state.inspect(f)?;
+        #[cfg(test)]
+        LONGEST_NS.fetch_max(crate::sys::clock::now_ns() - began_ns, Relaxed);
         if wake == Wake::Enqueue {
             park::ready_held(self.into());
         }
