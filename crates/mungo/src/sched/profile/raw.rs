@@ -198,6 +198,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::time::Duration;
 
+    type Counted = fn(u64) -> Option<f64>;
+
     /// Waits until `wanted` of a runtime's goroutines wait for this.
     fn wait_until(runtime: &crate::Runtime, wanted: usize, reason: WaitReason) {
         let is_one = |g: &&GRef| g.state.is_waiting() && g.wait_reason() == reason;
@@ -228,10 +230,8 @@ mod tests {
             move || while !stop.load(Relaxed) {}
         });
         let all = all_of(runtime.shared(), usize::MAX, &mut 0);
-        let wanted = |subject, counted: fn(u64) -> Option<f64>| {
-            all.iter().filter(|g| has_waited(g, subject, counted)).count()
-        };
-        let (any, none): (fn(u64) -> Option<f64>, fn(u64) -> Option<f64>) = (|_| Some(1.0), |_| None);
+        let wanted = |subject, counted: Counted| all.iter().filter(|g| has_waited(g, subject, counted)).count();
+        let (any, none): (Counted, Counted) = (|_| Some(1.0), |_| None);
         assert_eq!((all.len(), wanted(Subject::Block, any), wanted(Subject::Sleep, any)), (9, 5, 3));
         assert_eq!((wanted(Subject::Network, any), wanted(Subject::Sleep, none)), (0, 0));
         // One that runs by the time of the look, although it was wanted, is not interrupted for it.
