@@ -1,6 +1,5 @@
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
-    pub(crate) use loom::thread::yield_now as pause;
 
     pub(crate) fn total_order() {
         // ORDERING: see the original in the runtime.

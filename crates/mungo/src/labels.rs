@@ -2,17 +2,18 @@
 //!
 //! A set of labels never changes: a goroutine that gets one more label points to a new set, whose rest is the old one.
 //! A set is counted. A goroutine swaps its pointer first and gives the old set back afterwards, so that a signal
-//! handler on its thread finds a set that lives, at any point; and it waits, before it does so, for threads that
-//! [look](LabelCell::look) at labels right now.
+//! handler on its thread finds a set that lives, at any point. Should threads [look](LabelCell::look) at labels right
+//! now, the last of them gives the old set back (`protocols/retired.rs`): the goroutine does not wait for them.
 
+use crate::protocols::retired::Retired;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    AtomicPtr, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// Number of threads that are in [`LabelCell::look`].
-static LOOKS: AtomicU32 = AtomicU32::new(0);
+/// Sets that goroutines had, and that a thread may still look at.
+static RETIRED: Retired<Arc<Labels>> = Retired::new();
 
 /// A set of labels: one, and the rest.
 #[derive(Debug)]
@@ -94,8 +95,8 @@ impl LabelCell {
     /// Returns the set, counted once more. Async-signal-safe.
     ///
     /// # Safety
-    /// The goroutine cannot change its labels meanwhile: the caller is this goroutine, a signal handler on its thread,
-    /// or a thread that owns or holds it.
+    /// The set stays meanwhile: the caller is this goroutine, a signal handler on its thread, a thread that owns or
+    /// holds it, or it looks.
     #[inline]
     pub(crate) unsafe fn get(&self) -> Option<Arc<Labels>> {
         let set = self.0.load(Acquire);
@@ -108,33 +109,20 @@ impl LabelCell {
 
     /// Returns the set, counted once more, to a thread that has a handle to the goroutine, which may run.
     pub(crate) fn look(&self) -> Option<Arc<Labels>> {
-        // ORDERING: SeqCst here and in `replace`: a look that is not seen there comes after the swap, and finds the new
-        // set. Release at the end: the count was made before the set is given back.
-        LOOKS.fetch_add(1, SeqCst);
-        let set = self.0.load(SeqCst); // ORDERING: above
-        // SAFETY: `replace` waits with the cell's count for this look.
-        let counted = (!set.is_null()).then(|| unsafe {
-            Arc::increment_strong_count(set);
-            Arc::from_raw(set)
-        });
-        LOOKS.fetch_sub(1, Release);
-        counted
+        // SAFETY: the cell's count is not given back before the look ends.
+        RETIRED.look(|| unsafe { self.get() })
     }
 
-    /// Replaces the set, for the goroutine itself, or the owner of one that does not run. Returns the old one.
-    pub(crate) fn replace(&self, set: Option<Arc<Labels>>) -> Option<Arc<Labels>> {
+    /// Replaces the set, for the goroutine itself, or the owner of one that does not run. Never waits.
+    pub(crate) fn replace(&self, set: Option<Arc<Labels>>) {
         let new = set.map_or(std::ptr::null(), Arc::into_raw).cast_mut();
-        // ORDERING: SeqCst: see `look`. It also releases the set to `get`, and acquires the old one.
-        let old = self.0.swap(new, SeqCst);
-        if old.is_null() {
-            return None;
+        // ORDERING: Release the set to `get`, Acquire the old one. That a look which has found the old set is seen is
+        // what `Retired` sees to.
+        let old = self.0.swap(new, AcqRel);
+        if !old.is_null() {
+            // SAFETY: it came from `into_raw`, and its count was the cell's.
+            RETIRED.retire(unsafe { Arc::from_raw(old) });
         }
-        // ORDERING: SeqCst: see `look`. A look takes some ns, unless its thread loses its CPU just then.
-        while LOOKS.load(SeqCst) != 0 {
-            std::thread::yield_now();
-        }
-        // SAFETY: it came from `into_raw`, and its count was the cell's.
-        Some(unsafe { Arc::from_raw(old) })
     }
 }
 
@@ -154,15 +142,36 @@ mod tests {
         let a = Labels::with(None, "a", "1");
         let b = Labels::with(Some(a.clone()), "b", "2");
         let inner = Labels::with(Some(b.clone()), "a", "3");
-        assert!(cell.replace(Some(inner.clone())).is_none());
+        cell.replace(Some(inner.clone()));
         // SAFETY: no other thread knows the cell.
         assert_eq!(text(&unsafe { cell.get() }), "a=3 b=2 ");
         let without_b = inner.without(b.number());
         assert_eq!(text(&without_b), "a=3 ");
         assert_eq!(text(&without_b.unwrap().without(inner.number())), "a=1 ");
         assert_eq!(text(&inner.without(inner.number())), "a=1 b=2 ");
-        assert!(Arc::ptr_eq(&cell.replace(None).unwrap(), &inner));
+        cell.replace(None);
         assert!(cell.is_empty());
+        assert_eq!(Arc::strong_count(&inner), 1);
+    }
+
+    /// A goroutine that changes its labels does not wait for a thread that was stopped in the middle of a look.
+    #[test]
+    fn labels_change_while_a_thread_looks() {
+        let cell = LabelCell::new();
+        let first = Labels::with(None, "a", "1");
+        cell.replace(Some(first.clone()));
+        let found = RETIRED.look(|| {
+            // SAFETY: it looks.
+            let found = unsafe { cell.get() };
+            cell.replace(None);
+            assert_eq!(Arc::strong_count(&first), 3, "it is given back when the look has ended");
+            found
+        });
+        assert_eq!(text(&found), "a=1 ");
+        drop(found);
+        while Arc::strong_count(&first) != 1 {
+            assert!(cell.look().is_none()); // looks of other tests may have been under way
+        }
     }
 
     #[test]

@@ -266,19 +266,57 @@ fn goroutines_are_counted_by_stack_and_inherit_labels() {
     assert!(!profile::goroutine().to_text().contains("request=17"));
 }
 
-/// Adds up what a trace says of the waits of goroutines: blocked, asleep, and in a queue, in s.
-fn waits_in(trace: &mungo_trace::Trace) -> [f64; 3] {
+/// Goroutines that set equal labels themselves, each for itself.
+#[test]
+fn goroutines_with_equal_labels_of_their_own_are_one_sample() {
+    let _one = one_at_a_time();
+    let (tx, rx) = bounded::<u64>(0);
+    let all: Vec<_> = (0..60)
+        .map(|n| {
+            let rx = rx.clone();
+            mungo::go(move || {
+                let _label = label("customer", ["a", "b", "c"][n % 3]);
+                rx.recv()
+            })
+        })
+        .collect();
+    let (mut counts, of_b) = (Vec::new(), |s: &&profile::Sample| &*s.labels[0].1 == "b");
+    common::wait_until("all wait", || {
+        let profile = profile::goroutine();
+        let is_one =
+            |s: &&profile::Sample| s.labels.iter().any(|(key, _)| &**key == "customer") && s.state.is_some();
+        let mine: Vec<_> = profile.samples().iter().filter(is_one).filter(|s| s.count != 0).collect();
+        assert!(mine.iter().copied().filter(of_b).count() <= 60);
+        counts = mine.iter().map(|sample| sample.count).collect();
+        counts.iter().sum::<u64>() == 60 && mine.len() <= 3
+    });
+    assert_eq!(counts, [20, 20, 20]);
+    drop(tx);
+    all.into_iter().for_each(|g| assert!(g.join().unwrap().is_err()));
+}
+
+/// Adds up what a trace says of the waits of goroutines: blocked, asleep, in a queue, for the network, and for locks,
+/// in s. Those for locks are blocked too.
+fn waits_in(trace: &mungo_trace::Trace) -> [f64; 5] {
     use mungo_trace::{Kind, Stop};
     let mut stopped = std::collections::HashMap::new();
-    let mut sums = [0u64; 3];
+    let mut sums = [0u64; 5];
     for event in &trace.events {
         match event.kind {
             Kind::Stop { g, why: Stop::Parked { reason, .. } } => {
-                stopped.insert((event.runtime, g), (event.time_ns, trace.string(reason) == "sleep"));
+                stopped.insert((event.runtime, g), (event.time_ns, trace.string(reason)));
             }
             Kind::Ready { g, .. } => {
-                if let Some((since, is_sleep)) = stopped.remove(&(event.runtime, g)) {
-                    sums[usize::from(is_sleep)] += event.time_ns - since;
+                let Some((since, reason)) = stopped.remove(&(event.runtime, g)) else { continue };
+                let waited_ns = event.time_ns - since;
+                match reason {
+                    "sleep" => sums[1] += waited_ns,
+                    _ if reason.starts_with("net ") => sums[3] += waited_ns,
+                    "mutex" | "rwlock read" | "rwlock write" => {
+                        sums[0] += waited_ns;
+                        sums[4] += waited_ns;
+                    }
+                    _ => sums[0] += waited_ns,
                 }
             }
             Kind::Start { waited_ns, .. } => sums[2] += waited_ns,
@@ -288,7 +326,41 @@ fn waits_in(trace: &mungo_trace::Trace) -> [f64; 3] {
     sums.map(|ns| ns as f64 / 1e9)
 }
 
-/// One seeded run, as profiles estimate it and as a trace of it adds up: blocked, asleep, in a queue.
+/// Starts goroutines that send and receive over the network, with pauses between.
+fn talk(seed: u64, all: &mut Vec<mungo::JoinHandle<()>>) {
+    use std::io::{Read, Write};
+    let listener = mungo::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    all.push(mungo::go(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while stream.read(&mut [0]).unwrap() != 0 {}
+    }));
+    all.push(mungo::go(move || {
+        mungo::sleep(Duration::from_millis(20));
+        let mut stream = mungo::net::TcpStream::connect(address).unwrap();
+        for n in 0..15u64 {
+            mungo::sleep(Duration::from_millis((seed * 3 + n * 5) % 7 * 4 + 25));
+            stream.write_all(&[1]).unwrap();
+        }
+    }));
+}
+
+/// Starts goroutines that all want a lock, and keep it for a while.
+fn contend(seed: u64, all: &mut Vec<mungo::JoinHandle<()>>) {
+    let lock = Arc::new(Mutex::new(()));
+    for g in 0..3u64 {
+        let lock = lock.clone();
+        all.push(mungo::go(move || {
+            for n in 0..12u64 {
+                let _held = lock.lock();
+                mungo::sleep(Duration::from_millis((seed + g * 3 + n * 5) % 7 * 2 + 11));
+            }
+        }));
+    }
+}
+
+/// One seeded run, as profiles estimate it and as a trace of it adds up: blocked, asleep, in a queue, for the network,
+/// for locks.
 fn is_profiled_and_traced() {
     let file = common::TempFile::new("profiled.trace");
     let runtime = common::runtime(1);
@@ -305,15 +377,22 @@ fn is_profiled_and_traced() {
                     tx.send(n).unwrap();
                 }
             }));
+            if seed < 4 {
+                talk(seed, &mut all);
+                contend(seed, &mut all);
+            }
             // Those that compute make the others wait for the P.
             all.push(mungo::go(move || (0..20).for_each(|_| _ = burns_for(Duration::from_millis(3)))));
         }
         all.into_iter().for_each(|g| g.join().unwrap());
     });
     tracing.stop().unwrap();
-    let found = [profile::block(), profile::sleep(), profile::runnable()].map(|profile| profile.total_time());
+    let profiles =
+        [profile::block(), profile::sleep(), profile::runnable(), profile::network(), profile::mutex()];
     let wanted = waits_in(&mungo_trace::Trace::open(&file.0).unwrap());
-    for (what, (found, wanted)) in ["block", "sleep", "runnable"].iter().zip(found.iter().zip(wanted)) {
+    assert!(wanted.iter().all(|seconds| *seconds > 0.5), "the run has too little of something: {wanted:?}");
+    for (profile, wanted) in profiles.iter().zip(wanted) {
+        let (what, found) = (profile.kind().as_str(), profile.total_time());
         let found = found.as_secs_f64();
         assert!(is_near(found, wanted, 0.05), "{what}: {found} s instead of {wanted} s");
     }

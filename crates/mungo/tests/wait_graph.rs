@@ -25,6 +25,8 @@ children!(
     writers_and_scopes,
     many_objects,
     busy_locks,
+    beyond_ten_thousand,
+    drawn_beside_many,
 );
 
 fn named(name: &str, f: impl FnOnce() + Send + 'static) -> mungo::JoinHandle<()> {
@@ -434,4 +436,67 @@ fn busy_locks() {
 #[test]
 fn locks_that_are_passed_on_are_no_deadlock() {
     child::run("busy_locks").assert_success();
+}
+
+/// Two that wait for each other, one that joins one of them, and a scope with one that wants a lock of theirs, after
+/// many thousands that wait for something else.
+fn beyond_ten_thousand() {
+    const MANY: usize = 15_000;
+    let runtime = runtime(1);
+    runtime.run(|| {
+        let (tx, rx) = chan::bounded::<()>(0);
+        let many: Vec<_> = (0..MANY)
+            .map(|_| {
+                let rx = rx.clone();
+                go(move || _ = rx.recv())
+            })
+            .collect();
+        let kept = Arc::new(Mutex::new(()));
+        let (mut both, lock) = (two_locks(), kept.clone());
+        let plato = both.remove(0);
+        let mut joiners = vec![named("joiner", move || plato.join().unwrap())];
+        joiners.push(named("owner", move || {
+            let _held = lock.lock();
+            let kant = both.remove(0);
+            mungo::scope(|scope| _ = scope.spawn(move || kant.join().unwrap()));
+        }));
+        wait_until("it is locked", || kept.try_lock().is_none());
+        joiners.push(named("last", move || drop(kept.lock())));
+        // A dump makes the graph without a search of memory, which would take long here.
+        let mut text = String::new();
+        wait_until("they are stuck", || {
+            text = mungo::debug::DumpOptions::new().stacks(false).dump().to_string();
+            let waits = text.split_once("what waits for whom").map_or("", |(_, waits)| waits);
+            let names = ["'plato'", "'kant'", "'joiner'", "'owner'", "'last'"];
+            names.iter().all(|name| waits.contains(name)) && waits.contains("\ndeadlock: goroutine ")
+        });
+        assert!(text.contains(" more goroutines were not looked at"), "{text}");
+        drop(tx);
+        many.into_iter().for_each(|g| g.join().unwrap());
+        std::process::exit(0); // those that are stuck stay so
+    });
+}
+
+#[test]
+fn a_cycle_of_locks_is_found_among_more_goroutines_than_are_looked_at() {
+    child::run("beyond_ten_thousand").assert_success();
+}
+
+/// Two that wait for each other, after more goroutines than are drawn.
+fn drawn_beside_many() {
+    runtime(1).run(|| {
+        let many: Vec<_> = (0..1500).map(|_| go(|| sleep(Duration::from_secs(3600)))).collect();
+        let both = two_locks();
+        let graph = graph_of(&["plato", "kant"]);
+        assert!(graph.waits().len() > 1000);
+        let dot = graph.to_dot();
+        assert!(["plato", "kant"].iter().all(|name| dot.contains(name)), "{dot}");
+        drop((many, both));
+        std::process::exit(0); // those that are stuck stay so
+    });
+}
+
+#[test]
+fn a_drawing_has_those_that_are_stuck_before_all_others() {
+    child::run("drawn_beside_many").assert_success();
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod analysis;
 mod build;
+mod dot;
 mod model;
 mod perfetto;
 mod record;
@@ -67,6 +68,9 @@ pub(crate) struct Stats {
     /// For programs
     #[arg(long)]
     json: bool,
+    /// Also draw who waits for whom when the trace ends, for Graphviz: dot -Tsvg OUT.dot
+    #[arg(long, value_name = "OUT.dot")]
+    dot: Option<PathBuf>,
 }
 
 /// `mungo trace view`.
@@ -109,7 +113,10 @@ pub(crate) struct Replay {
 pub(crate) fn run(verb: Verb, out: &Out) -> Result<()> {
     match verb {
         Verb::Record(record) => record::run(&record, &Interrupt::install()?),
-        Verb::Stats(stats) => stats::run(&load(&stats.file)?, &stats.file, stats.json, out),
+        Verb::Stats(s) => {
+            s.dot.as_ref().map_or(Ok(()), |dot| refuse_itself(&s.file, dot))?;
+            stats::run(&load(&s.file)?, &s.file, s.json, s.dot.as_deref(), out)
+        }
         Verb::View(v) => {
             let output = v.output.unwrap_or_else(|| v.file.with_added_extension("html"));
             refuse_itself(&v.file, &output)?;

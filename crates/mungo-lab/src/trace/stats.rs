@@ -24,8 +24,11 @@ const FUNCTIONS: usize = 6;
 const HOPS: usize = 12;
 
 /// `mungo trace stats`.
-pub(super) fn run(model: &Model, path: &Path, json: bool, out: &Out) -> Result<()> {
+pub(super) fn run(model: &Model, path: &Path, json: bool, dot: Option<&Path>, out: &Out) -> Result<()> {
     let analysis = analyse(model);
+    if let Some(dot) = dot {
+        super::write_file(dot, "graph", |to| super::dot::write(model, &analysis.graph, to))?;
+    }
     match json {
         true => Ok(out.line(serde_json::to_string_pretty(&to_json(model, &analysis)).expect("plain values"))?),
         false => print(model, &analysis, path, out),

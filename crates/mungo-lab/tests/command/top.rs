@@ -2,11 +2,13 @@
 
 use super::{fails, mungo, scratch, succeeds};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A program that keeps two Ps busy, and is ended with this.
@@ -195,6 +197,69 @@ fn what_cannot_be_watched_is_said_in_a_line() {
     let plain = scratch("plain.sock");
     std::fs::write(&plain, "").expect("a file");
     assert!(complaint(&plain.display().to_string()).contains("nothing listens at"));
+}
+
+/// A terminal of 24 lines with 80 columns, for a program, and what came out of it.
+struct Terminal {
+    master: File,
+    slave: File,
+    said: Vec<u8>,
+}
+
+impl Terminal {
+    fn new() -> Terminal {
+        let (mut master, mut slave) = (0, 0);
+        let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: the kernel writes two descriptors, and reads the size.
+        let made =
+            unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: just made, and ours.
+        let [master, slave] = [master, slave].map(|fd| unsafe { File::from_raw_fd(fd) });
+        Terminal { master, slave, said: Vec::new() }
+    }
+
+    /// Starts a program in it, which shall not ask the terminal of the test.
+    fn start(&self, command: &mut Command) -> Child {
+        let end = || Stdio::from(self.slave.try_clone().expect("a descriptor"));
+        command.stdin(end()).stdout(end()).stderr(Stdio::piped()).spawn().expect("it starts")
+    }
+
+    /// Reads until this was said.
+    fn wait_for(&mut self, words: &str) {
+        let start = Instant::now();
+        while !self.said.windows(words.len()).any(|said| said == words.as_bytes()) {
+            let said = String::from_utf8_lossy(&self.said);
+            assert!(start.elapsed() < Duration::from_secs(60), "no '{words}' in {said:?}");
+            let mut poll = libc::pollfd { fd: self.master.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry.
+            if unsafe { libc::poll(&mut poll, 1, 1000) } > 0 {
+                let mut bytes = [0; 4096];
+                let n = self.master.read(&mut bytes).expect("the terminal is open");
+                self.said.extend_from_slice(&bytes[..n]);
+            }
+        }
+    }
+}
+
+/// The picture stays, with a remark, until the user has seen it; then the terminal is as before.
+#[test]
+fn a_program_that_ends_while_it_is_watched_is_said_to_have_ended() {
+    let program = program("ends");
+    let mut terminal = Terminal::new();
+    let target = program.socket.display().to_string();
+    let mut top = terminal.start(&mut mungo(&["top", &target, "--interval", "50ms"]));
+    terminal.wait_for("q quit  space pause");
+    terminal.wait_for("goroutines,");
+    drop(program);
+    terminal.wait_for("the program has ended; q quits");
+    terminal.said.clear();
+    terminal.master.write_all(b"\tq").expect("keys");
+    terminal.wait_for("\x1b[?1049l");
+    let mut complaint = String::new();
+    top.stderr.take().expect("a pipe").read_to_string(&mut complaint).expect("text");
+    assert_eq!(top.wait().expect("it ends").code(), Some(1));
+    assert!(complaint.contains("the program has ended"), "{complaint}");
 }
 
 /// Says something to the next client.

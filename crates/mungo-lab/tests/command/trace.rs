@@ -32,6 +32,17 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
+fn the_graph_of_waits_is_written_for_graphviz() {
+    let (path, dot) = (synthetic("waits.trace", 3, 10_000), scratch("waits.dot"));
+    let tables = succeeds(trace("stats", &path).arg("--dot").arg(&dot));
+    assert!(tables.contains("Processors"), "{tables}");
+    let drawn = fs::read_to_string(&dot).expect("a file");
+    assert!(drawn.starts_with("digraph waits {") && drawn.ends_with("}\n"), "{drawn}");
+    let complaint = fails(trace("stats", &path).arg("--dot").arg(&path), 2);
+    assert!(complaint.contains("would be overwritten"), "{complaint}");
+}
+
+#[test]
 fn figures_add_up() {
     let path = synthetic("figures.trace", 3, 100_000);
     let report = stats(&path);

@@ -50,7 +50,7 @@ pub fn label(key: &str, value: &str) -> Label {
         // SAFETY: the calling goroutine's own labels.
         let labels = Labels::with(unsafe { g.labels.get() }, key, value);
         let number = labels.number();
-        drop(g.labels.replace(Some(labels)));
+        g.labels.replace(Some(labels));
         number
     });
     Label { number, not_send: PhantomData }
@@ -61,7 +61,7 @@ impl Drop for Label {
         if let (Some(number), Some(g)) = (self.number, current::g()) {
             // SAFETY: the calling goroutine's own labels, as it cannot be sent to another one.
             if let Some(labels) = unsafe { g.labels.get() } {
-                drop(g.labels.replace(labels.without(number)));
+                g.labels.replace(labels.without(number));
             }
         }
     }

@@ -184,7 +184,7 @@ fn search(since: Duration, below: usize) -> Vec<Leaked> {
     let traced: Vec<_> = suspects
         .iter()
         .map(|s| {
-            if s.g.state.inspect(|| tracer.capture.parked(&s.g)).is_none() {
+            if s.g.hold(|| tracer.capture.parked(&s.g)).is_none() {
                 tracer.capture.nothing("it went on meanwhile");
             }
             tracer.trace()
@@ -234,7 +234,7 @@ fn suspects(since: Duration) -> Vec<Suspect> {
 fn suspect(g: GRef) -> Option<Suspect> {
     let mut waits = Vec::with_capacity(CASES);
     let mut too_many = false;
-    let held = g.state.inspect(|| {
+    let held = g.hold(|| {
         let awaited = g.awaited();
         let on_channels =
             matches!(awaited.reason, WaitReason::ChanSend | WaitReason::ChanRecv | WaitReason::Select);

@@ -68,8 +68,9 @@ pub fn dump() -> Dump {
 /// Goroutines that wait for each other are found also while others run ([`WaitGraph::cycles`]); with them those that
 /// wait for one of them, or for what nothing can bring ([`WaitGraph::stuck`]). What is said to be stuck has waited for
 /// the same all along two looks that are 25 ms apart. Not found are waits for what no goroutine is known to hold: the
-/// readers of a lock, permits of a semaphore, a condition, a barrier, an unpark. At most 10,000 goroutines are looked
-/// at. Without a thread for it, if the system refuses one, the graph is empty.
+/// readers of a lock, permits of a semaphore, a condition, a barrier, an unpark. Of more than 10,000 goroutines the
+/// first 10,000 are looked at, and those of the others, up to as many, that are stuck in waits for locks, joins and
+/// scopes. Without a thread for it, if the system refuses one, the graph is empty.
 ///
 /// ```
 /// use mungo::sync::{Barrier, Mutex};

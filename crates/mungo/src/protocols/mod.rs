@@ -8,6 +8,7 @@ pub(crate) mod asymmetric_lock;
 pub(crate) mod claim;
 pub(crate) mod closing;
 pub(crate) mod idle;
+pub(crate) mod retired;
 pub(crate) mod runq;
 pub(crate) mod ticket;
 pub(crate) mod wake;

@@ -8,8 +8,24 @@
 //! It may come even earlier, while the goroutine has said that it waits but has been preempted on the way to its park,
 //! and lies in a run queue. Therefore "runnable" and "running" are one state here: the owner of an active goroutine is
 //! known by where it lies, and a yield does not write this word.
+//!
+//! A third party may hold a waiting goroutine still, to look at its stack. A waker that comes meanwhile does not wait
+//! for that to end: it says that it was there and goes on, and the thread that holds the goroutine wakes it in its
+//! place. So no waker, and no P, waits for a thread that the kernel may have descheduled in the middle of a look.
+//!
+//! ```text
+//!                    waker                          waker
+//!   WAITING ------------------------> ACTIVE   INSPECTED ---> INSPECTED_NOTIFIED
+//!      ^ |  inspector                              ^ |               |
+//!      | `-----------------------------------------' |               |  inspector, which then queues it
+//!      `---------------------------------------------'               `--------------------------------> ACTIVE
+//!                    inspector
+//! ```
+//!
+//! Rejected: a waker that spins until the look is over, as it was. A look takes some hundred ns, but a kernel slice if
+//! the kernel takes the inspector's CPU away in it.
 
-use crate::sys::atomic::{AtomicU32, pause};
+use crate::sys::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 const IDLE: u32 = 0;
@@ -18,17 +34,20 @@ const ACTIVE: u32 = 1;
 /// Active, and its next park is over already.
 const NOTIFIED: u32 = 2;
 const WAITING: u32 = 3;
-/// Waiting, and another thread looks at its stack: a waker waits for that to end.
+/// Waiting, and another thread looks at its stack.
 const INSPECTED: u32 = 4;
 const DEAD: u32 = 5;
+/// Woken while another thread looks at its stack: that one queues it.
+const INSPECTED_NOTIFIED: u32 = 6;
 
-/// The step that a waker must take next.
+/// The step that a waker, or an inspector at its end, must take next.
 #[must_use]
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// The goroutine is the caller's: queue it.
     Enqueue,
-    /// It had not parked yet: its park will return at once.
+    /// To a waker: it had not parked yet, and its park will return at once; or another thread holds it, and will queue
+    /// it. To an inspector: it waits on.
     Nothing,
 }
 
@@ -98,14 +117,11 @@ impl WakeState {
             let to = match seen {
                 WAITING => ACTIVE,
                 ACTIVE => NOTIFIED,
-                INSPECTED => {
-                    pause();
-                    seen = self.0.load(Relaxed);
-                    continue;
-                }
+                INSPECTED => INSPECTED_NOTIFIED,
                 other => unreachable!("wake-up of a goroutine in state {other}"),
             };
-            // ORDERING: Acquire the parked goroutine's state; Release what we did to it when it goes on.
+            // ORDERING: Acquire the parked goroutine's state; Release what we did to it when it goes on, to itself or
+            // to the inspector that queues it.
             match self.0.compare_exchange_weak(seen, to, AcqRel, Relaxed) {
                 Ok(WAITING) => return Wake::Enqueue,
                 Ok(_) => return Wake::Nothing,
@@ -114,13 +130,23 @@ impl WakeState {
         }
     }
 
-    /// Holds a waiting goroutine still while `f` looks at its stack. Returns `None` if it does not wait.
-    pub(crate) fn inspect<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        // ORDERING: Acquire its state; Release our accesses to the next waker.
+    /// Holds a waiting goroutine still while `f` looks at its stack. Returns `None` if it does not wait, or another
+    /// thread holds it; else what `f` returned, and what the caller must do next: a wake-up that came meanwhile is now
+    /// the caller's to deliver.
+    pub(crate) fn inspect<R>(&self, f: impl FnOnce() -> R) -> Option<(R, Wake)> {
+        // ORDERING: Acquire its state.
         self.0.compare_exchange(WAITING, INSPECTED, Acquire, Relaxed).ok()?;
         let result = f();
-        self.0.store(WAITING, Release);
-        Some(result)
+        // ORDERING: Release our accesses to the next waker. Acquire, if a waker was there, what that one did: the
+        // caller passes it on to the goroutine.
+        let wake = match self.0.compare_exchange(INSPECTED, WAITING, Release, Acquire) {
+            Ok(_) => Wake::Nothing,
+            Err(_) => {
+                self.0.store(ACTIVE, Relaxed);
+                Wake::Enqueue
+            }
+        };
+        Some((result, wake))
     }
 }
 
@@ -155,26 +181,94 @@ mod loom_models {
         });
     }
 
-    /// The monitor looks at the stack while the waker comes.
+    /// A thread looks at the stack while the waker comes: one of the two queues the goroutine, and sees what the other
+    /// did to it.
     #[test]
     fn loom_inspect_notify() {
         loom::model(|| {
             let state = Arc::new(WakeState::new());
             let stack = Arc::new(loom::cell::UnsafeCell::new(0u32));
+            let data = Arc::new(AtomicUsize::new(0));
             state.make_active();
             assert!(state.park());
-            let monitor = {
-                let (state, stack) = (state.clone(), stack.clone());
+            let inspector = {
+                let (state, stack, data) = (state.clone(), stack.clone(), data.clone());
                 loom::thread::spawn(move || {
-                    // SAFETY: `inspect` excludes the waker.
-                    state.inspect(|| stack.with_mut(|s| unsafe { *s += 1 }))
+                    // SAFETY: `inspect` excludes all others.
+                    let wake = state.inspect(|| stack.with_mut(|s| unsafe { *s += 1 })).map(|((), wake)| wake);
+                    if wake == Some(Wake::Enqueue) {
+                        assert_eq!(data.load(Relaxed), 1);
+                        // SAFETY: Enqueue made us the owner.
+                        stack.with_mut(|s| unsafe { *s += 1 });
+                    }
+                    wake == Some(Wake::Enqueue)
                 })
             };
-            assert_eq!(state.notify(), Wake::Enqueue);
-            // SAFETY: Enqueue made us the owner.
-            stack.with_mut(|s| unsafe { *s += 1 });
-            monitor.join().unwrap();
-            assert!(!state.is_waiting());
+            data.store(1, Relaxed);
+            let woke = state.notify() == Wake::Enqueue;
+            if woke {
+                // SAFETY: as above.
+                stack.with_mut(|s| unsafe { *s += 1 });
+            }
+            assert_ne!(woke, inspector.join().unwrap(), "lost or doubled");
+            assert!(!state.is_waiting() && state.is_alive());
+        });
+    }
+
+    /// A goroutine parks while one thread wants to look at it and another wakes it: one of the three goes on with it.
+    #[test]
+    fn loom_park_inspect_notify() {
+        loom::model(|| {
+            let state = Arc::new(WakeState::new());
+            let stack = Arc::new(loom::cell::UnsafeCell::new(0u32));
+            state.make_active();
+            // SAFETY: by the callers: each holds the goroutine, or owns it.
+            let touch = |stack: &loom::cell::UnsafeCell<u32>| stack.with_mut(|s| unsafe { *s += 1 });
+            let waker = {
+                let (state, stack) = (state.clone(), stack.clone());
+                loom::thread::spawn(move || {
+                    let woke = state.notify() == Wake::Enqueue;
+                    woke.then(|| touch(&stack));
+                    woke
+                })
+            };
+            let inspector = {
+                let (state, stack) = (state.clone(), stack.clone());
+                loom::thread::spawn(move || {
+                    let woke = matches!(state.inspect(|| touch(&stack)), Some(((), Wake::Enqueue)));
+                    woke.then(|| touch(&stack));
+                    woke
+                })
+            };
+            touch(&stack);
+            let goes_on = state.consume_notification() || !state.park();
+            goes_on.then(|| touch(&stack));
+            let owners = [goes_on, waker.join().unwrap(), inspector.join().unwrap()];
+            assert_eq!(owners.into_iter().filter(|is_owner| *is_owner).count(), 1, "{owners:?}");
+            assert!(!state.is_waiting() && state.is_alive());
+        });
+    }
+
+    /// Two threads look, one after the other, while the waker comes. A look that fails changes nothing.
+    #[test]
+    fn loom_two_inspect_notify() {
+        loom::model(|| {
+            let state = Arc::new(WakeState::new());
+            let stack = Arc::new(loom::cell::UnsafeCell::new(0u32));
+            state.make_active();
+            assert!(state.park());
+            let inspectors = [(); 2].map(|()| {
+                let (state, stack) = (state.clone(), stack.clone());
+                loom::thread::spawn(move || {
+                    // SAFETY: `inspect` excludes all others.
+                    let held = state.inspect(|| stack.with_mut(|s| unsafe { *s += 1 }));
+                    matches!(held, Some(((), Wake::Enqueue)))
+                })
+            });
+            let woke = state.notify() == Wake::Enqueue;
+            let owners = inspectors.into_iter().filter_map(|i| i.join().unwrap().then_some(())).count();
+            assert_eq!(owners + usize::from(woke), 1, "lost or doubled");
+            assert!(!state.is_waiting() && state.is_alive());
         });
     }
 }

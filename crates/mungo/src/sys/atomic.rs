@@ -1,7 +1,6 @@
 //! The atomics of the protocols that models check. The crate `mungo-models` compiles these protocols with a double of
 //! this file, in which they are loom's.
 
-pub(crate) use std::hint::spin_loop as pause;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Adds a fence to models: loom takes SeqCst accesses for AcqRel ones and knows the total order only of fences. The

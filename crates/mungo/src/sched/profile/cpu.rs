@@ -9,7 +9,8 @@
 use super::keeper;
 use super::raw::Raw;
 use super::ring::{self, Sample};
-use super::store::{Store, Sums};
+use super::store::Store;
+use super::sums::Sums;
 use super::timers::Timers;
 use super::{Subject, raw};
 use crate::reason::WaitReason;

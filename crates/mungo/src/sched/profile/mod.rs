@@ -1,7 +1,7 @@
 //! Samples for profiles: of waits, where goroutines are woken and run again; of CPU time, by a signal.
 //!
 //! A sample is a copy of a stack (`ring.rs`), taken without a lock or an allocation. A thread of its own unwinds the
-//! copies and adds them up (`keeper.rs`, `store.rs`).
+//! copies and adds them up (`keeper.rs`, `store.rs`, `sums.rs`).
 //!
 //! Waits are timed where the histograms are ([`sample`](super::run::sample)): one switch of each P in [`PERIOD_NS`], or
 //! each if they are rarer, which then stands for all since the last one. In addition each wait of [`LONG_NS`] by the
@@ -18,6 +18,7 @@ mod keeper;
 mod raw;
 mod ring;
 mod store;
+mod sums;
 mod timers;
 mod waits;
 

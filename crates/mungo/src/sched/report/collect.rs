@@ -1,10 +1,8 @@
 //! The taking of a dump: goroutine by goroutine, while the program goes on.
 //!
-//! A parked goroutine is held for the moment in which its stack is copied ([`WakeState::inspect`]); one on a thread is
-//! looked at there (see [`stacks`]). The work is done on a plain thread, which is never preempted: a thread that holds
-//! a goroutine must not wait for a P, since a waker may spin for it with a P of its own.
-//!
-//! [`WakeState::inspect`]: crate::protocols::wake::WakeState::inspect
+//! A parked goroutine is held for the moment in which its stack is copied ([`G::hold`]); one on a thread is looked at
+//! there (see [`stacks`](super::stacks)). The work is done on a plain thread, which is never preempted: a goroutine
+//! that is woken while it is held runs when the thread that holds it lets go, which should not have to wait for a P.
 
 use crate::labels::Labels;
 use crate::sched::report::dump::{Dump, DumpOptions, GoroutineDump, State};
@@ -144,10 +142,21 @@ pub(crate) struct Seen {
     pub(crate) g: GPtr,
 }
 
-/// Passes what the goroutines of all runtimes do that `is_wanted` accepts to `f`, one after the other, on a plain
-/// thread. Returns the traces.
+/// Which goroutines are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All: the stacks of those that run are copied by their own threads, which are interrupted for that.
+    All,
+    /// Those that wait or lie in a queue: no thread is interrupted.
+    #[cfg_attr(not(all(feature = "profile", mungo_native)), allow(dead_code))]
+    Suspended,
+}
+
+/// Passes what the goroutines of all runtimes do that are in `reach`, and that `is_wanted` accepts, to `f`, one after
+/// the other, on a plain thread. Returns the traces.
 #[cfg(all(feature = "profile", mungo_native))]
 pub(crate) fn each(
+    reach: Reach,
     is_wanted: impl Fn(&GRef) -> bool,
     mut f: impl FnMut(Seen),
 ) -> Vec<Arc<super::stacks::Trace>> {
@@ -158,7 +167,7 @@ pub(crate) fn each(
             if let Some(g) = GRef::try_new(g)
                 && std::ptr::eq(g.shared.get(), &raw const *shared)
                 && is_wanted(&g)
-                && let Some(seen) = see(&g, &mut on_m, &mut tracer)
+                && let Some(seen) = see(&g, reach, &mut on_m, &mut tracer)
             {
                 f(seen);
             }
@@ -167,25 +176,32 @@ pub(crate) fn each(
     tracer.into_traces()
 }
 
-/// Returns what one goroutine does. `None`: it has ended.
-fn see(g: &GRef, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<Seen> {
-    let held = g.state.inspect(|| {
+/// Returns what one goroutine does. `None`: it has ended, or is out of `reach`.
+fn see(g: &GRef, reach: Reach, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<Seen> {
+    let held = g.hold(|| {
         tracer.capture.parked(g);
-        (g.wait_reason(), g.since_ns.load(Relaxed))
+        // SAFETY: it is held.
+        (g.wait_reason(), g.since_ns.load(Relaxed), unsafe { g.labels.get() })
     });
-    let (state, since_ns) = match held {
-        Some((reason, since_ns)) => (State::Waiting(reason), since_ns),
+    let (state, since_ns, labels) = match held {
+        Some((reason, since_ns, labels)) => (State::Waiting(reason), since_ns, labels),
         None if !g.state.is_alive() => return None,
-        None => (on_thread(g, on_m.find(g), &mut tracer.capture), 0),
+        None => {
+            let m = still_on(on_m.find(g), g);
+            if reach == Reach::Suspended && m.is_some() {
+                return None;
+            }
+            (on_thread(g, m, &mut tracer.capture), 0, g.labels.look())
+        }
     };
     let queued = matches!(state, State::Runnable | State::Preempted).then(|| sample::queued(g)).flatten();
-    let (place, labels, trace) = (g.place(), g.labels.look(), tracer.trace());
+    let (place, trace) = (g.place(), tracer.trace());
     Some(Seen { state, since_ns, place, labels, trace, queued, g: g.ptr() })
 }
 
 /// Returns what one goroutine does, and the number of its trace. `None`: it has ended.
 fn look_at(g: &GRef, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<(GoroutineDump, usize)> {
-    let Seen { state, since_ns, place, labels, trace, .. } = see(g, on_m, tracer)?;
+    let Seen { state, since_ns, place, labels, trace, .. } = see(g, Reach::All, on_m, tracer)?;
     let waited_ns = clock::now_ns().saturating_sub(since_ns);
     let dump = GoroutineDump {
         id: g.id.load(Relaxed),
@@ -199,8 +215,13 @@ fn look_at(g: &GRef, on_m: &mut OnM<'_>, tracer: &mut Tracer) -> Option<(Gorouti
     Some((dump, trace))
 }
 
+/// Returns the M, if it has this goroutine now.
+fn still_on<'a>(m: Option<&'a M>, g: &GRef) -> Option<&'a M> {
+    m.filter(|m| std::ptr::eq(m.g.load(Relaxed), g.ptr().as_ptr()))
+}
+
 fn on_thread(g: &GRef, m: Option<&M>, capture: &mut Capture) -> State {
-    let Some(m) = m.filter(|m| std::ptr::eq(m.g.load(Relaxed), g.ptr().as_ptr())) else {
+    let Some(m) = m else {
         if capture.injected(g) {
             return State::Preempted;
         }

@@ -156,14 +156,8 @@ impl Memory {
     pub(crate) fn search_stack_of(&mut self, g: &G, sought: &mut Sought) {
         // It may have ended by now: slots and their headers are never unmapped, and what is found there counts anyway.
         let Some(slot) = g.slot() else { return };
-        let parked = loop {
-            // SAFETY: it is parked, so it has its stack, and stays so while it is inspected.
-            let low = g.state.inspect(|| unsafe { g.stack_low() });
-            if low.is_some() || !g.state.is_waiting() {
-                break low;
-            }
-            std::hint::spin_loop(); // the monitor inspects it
-        };
+        // SAFETY: it is parked, so it has its stack, and stays so while it is held.
+        let parked = g.hold(|| unsafe { g.stack_low() });
         let all = slot.guard().end..slot.end();
         let low = parked.unwrap_or(self.below);
         let low = if all.contains(&low) { low } else { all.start };

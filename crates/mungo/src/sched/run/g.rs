@@ -12,9 +12,11 @@
 //! | Active    | a run queue, or the M that runs it  | Waiting, Dead, Notified                         |
 //! | Notified  | as Active                           | Active: woken before it had parked              |
 //! | Waiting   | none; one waker                     | Active, by [`notify`](G::notify)                |
+//! | Inspected | the thread in [`hold`](G::hold)     | Waiting; Active, if a waker came meanwhile      |
 //! | Dead      | its handles                         | Idle, when the last handle is gone              |
 
 mod debugger;
+pub(crate) mod hold;
 mod inside;
 pub(crate) mod pool;
 mod refs;
@@ -24,9 +26,8 @@ use super::park::Waiter;
 use super::scope::ScopeData;
 use super::task::TaskSlot;
 use crate::labels::LabelCell;
-use crate::protocols::wake::{Wake, WakeState};
-use crate::sched::profile;
-use crate::sched::run::sample::{self, AT_WAKEUP, UNTIMED};
+use crate::protocols::wake::WakeState;
+use crate::sched::run::sample::UNTIMED;
 use crate::sched::shared::Shared;
 use crate::stack::coro::Coro;
 use crate::stack::slab::Class;
@@ -397,16 +398,6 @@ impl G {
         // SAFETY: `start_on` left it, for the worker that ends the goroutine.
         let slot = unsafe { Slot::from_raw(self.slot.swap(null_mut(), Relaxed)) };
         slot.expect("a goroutine that ran has a stack")
-    }
-
-    /// Wakes it up: to be called exactly once for each park. `Wake::Enqueue`: the caller owns the G now.
-    #[inline]
-    pub(crate) fn notify(&self) -> Wake {
-        let wake = self.state.notify();
-        if wake == Wake::Enqueue && (self.stamp.load(Relaxed) == AT_WAKEUP || profile::is_long(self)) {
-            sample::woken(self);
-        }
-        wake
     }
 
     // ---- ahead of a switch ----

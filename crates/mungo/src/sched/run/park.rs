@@ -423,10 +423,42 @@ fn ready_from_outside(g: GPtr) {
     }
 }
 
+/// Makes a goroutine runnable that was woken while the caller held it: see [`G::hold`]. From anywhere.
+#[cold]
+pub(crate) fn ready_held(g: GPtr) {
+    g.sample_wakeup();
+    enqueue_at_home(g, Why::Outside);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    /// A waker does not wait for a thread that looks at the goroutine and may have lost its CPU: that thread wakes the
+    /// goroutine in its place.
+    #[test]
+    fn a_goroutine_that_is_woken_while_it_is_held_runs_afterwards() {
+        let (tx, rx) = crate::chan::bounded::<u32>(0);
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiter = crate::go(move || {
+            tell.send(current::g().map(|g| std::ptr::from_ref(g).addr())).expect("a listener");
+            rx.recv()
+        });
+        // SAFETY: Gs are never freed.
+        let g = unsafe { &*(told.recv().expect("a number").expect("a goroutine") as *const G) };
+        let send = || {
+            let (sent, is_sent) = std::sync::mpsc::channel();
+            let tx = tx.clone();
+            std::thread::spawn(move || sent.send(tx.send(7).is_ok()));
+            (is_sent.recv_timeout(Duration::from_secs(30)), g.state.is_waiting(), g.state.is_alive())
+        };
+        while !g.state.is_waiting() {
+            std::thread::yield_now();
+        }
+        assert_eq!(g.hold(send), Some((Ok(true), false, true)), "the waker waits for the one who looks");
+        assert_eq!(waiter.join().expect("no panic"), Ok(7));
+    }
 
     /// A P that the monitor contests at each point of the way in, and never takes, stays the goroutine's.
     #[test]

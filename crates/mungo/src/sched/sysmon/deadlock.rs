@@ -58,7 +58,10 @@ impl Suspicion {
         self.seen += 1;
         // While a thread of another kind exists, it asks again, ever more seldom.
         let ask = self.seen > 1 && (self.seen.is_power_of_two() || self.seen.is_multiple_of(128));
-        if ask && is_alone(shared) && threads_beside() == Some(0) && is_stuck(shared) {
+        let is_dead = || {
+            is_alone(shared) && threads_beside() == Some(0) && !is_any_on_its_way(shared) && is_stuck(shared)
+        };
+        if ask && is_dead() {
             report(shared);
         }
         let patience_ns = shared.config.deadlock_warning_ns;
@@ -135,6 +138,14 @@ pub(crate) fn is_idle(shared: &Shared) -> bool {
         && !shared.any_work()
         && shared.held_len.load(Relaxed) == 0
         && shared.synced.lock().wanted.is_empty()
+}
+
+/// Returns whether a goroutine does not wait. One that was woken while the helper looked at its stack is in no queue
+/// until the helper goes on.
+fn is_any_on_its_way(shared: &Shared) -> bool {
+    let mut found = false;
+    shared.for_each_g(|g| found |= g.state.is_alive() && !g.state.is_waiting());
+    found
 }
 
 /// Returns whether all threads of runtimes are this one's.

@@ -248,7 +248,7 @@ fn trim_parked(shared: &Shared, now: u64, cursor: &mut usize) {
         if g.trimmed.load(Relaxed) || now.saturating_sub(g.since_ns.load(Relaxed)) < SECOND_NS {
             return true;
         }
-        let trimmed = g.state.inspect(|| {
+        let trimmed = g.try_hold(|| {
             if let Some(slot) = g.slot() {
                 g.trimmed.store(true, Relaxed);
                 // SAFETY: it is parked and stays so while it is inspected. If its stack pointer is on the slot, nothing

@@ -6,7 +6,7 @@
 //!
 //! | the goroutine is    | its registers are              | and it stands still because                          |
 //! |---------------------|--------------------------------|------------------------------------------------------|
-//! | parked              | where it suspended itself      | it is held (`WakeState::inspect`)                    |
+//! | parked              | where it suspended itself      | it is held (`G::hold`)                               |
 //! | preempted           | where its signal handler noted | it sleeps there; checked after the copy              |
 //! | blocked in a call   | in `/proc`, in part            | it sleeps there; checked after the copy              |
 //! | running             | in the frame of a signal       | the signal's handler copies the stack                |

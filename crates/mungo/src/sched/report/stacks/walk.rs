@@ -223,7 +223,7 @@ mod tests {
                 (unwinder.get(number).addresses.clone(), walked.collect::<Vec<_>>(), end)
             };
             let (unwound, walked, end) = loop {
-                match g.state.inspect(&mut compare) {
+                match g.hold(&mut compare) {
                     Some(found) => break found,
                     None => std::thread::yield_now(),
                 }

@@ -1,6 +1,6 @@
 //! Asks goroutines what they wait for.
 
-use super::{GoroutineWait, Key, ObjectKind, Others, WaitObject};
+use super::{GoroutineWait, Key, ObjectKind, Others, WaitObject, known};
 use crate::reason::{Awaited, Several, WaitReason};
 use crate::sched::engine::inherit::{Holder, Owner};
 use crate::sched::report::collect::living;
@@ -10,6 +10,7 @@ use crate::sched::run::g::GPtr;
 use crate::sched::run::g::{G, GRef};
 use crate::sched::shared::Shared;
 use crate::sys::clock;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -50,25 +51,36 @@ struct Moment {
 }
 
 /// What is read of a goroutine while it is held.
-struct Read {
-    awaited: Awaited,
+pub(super) struct Read {
+    pub(super) awaited: Awaited,
     moment: Moment,
-    holder: Holder,
+    pub(super) holder: Holder,
     cases: Vec<usize>,
     too_many: bool,
 }
 
 impl Seen {
-    /// Looks at the goroutines of `runtimes`, at most `most`.
+    /// Looks at the first `most` goroutines of `runtimes`, and, if there are more, at as many of these that are stuck
+    /// by what is [`known`].
     pub(super) fn all(runtimes: &[Arc<Shared>], most: usize) -> Seen {
-        let mut found = Vec::new();
         let (mut alive, mut looked_at) = (0, 0);
+        let mut gs: Vec<Vec<GRef>> = Vec::new();
         for shared in runtimes {
-            let all = living(shared, most - looked_at, &mut alive);
-            looked_at += all.len();
-            let of: Vec<_> = all.iter().filter_map(|g| Found::of(g, &all, runtimes)).collect();
-            found.extend(of);
+            gs.push(living(shared, most - looked_at, &mut alive));
+            looked_at += gs.last().map_or(0, Vec::len);
         }
+        if alive > looked_at {
+            let first: HashSet<*mut G> = gs.iter().flatten().map(|g| g.ptr().as_ptr()).collect();
+            for g in known::stuck(runtimes, most).into_iter().filter(|g| !first.contains(&g.ptr().as_ptr())) {
+                let is_its = |shared: &Arc<Shared>| std::ptr::eq(g.shared.get(), Arc::as_ptr(shared));
+                if let Some(at) = runtimes.iter().position(is_its) {
+                    gs[at].push(g);
+                    looked_at += 1;
+                }
+            }
+        }
+        let of = |all: &Vec<GRef>| all.iter().filter_map(|g| Found::of(g, all, runtimes)).collect::<Vec<_>>();
+        let mut found: Vec<Found> = gs.iter().flat_map(of).collect();
         found.sort_by_key(|found| found.key);
         Seen { found, omitted: alive.saturating_sub(looked_at) }
     }
@@ -163,42 +175,37 @@ pub(crate) fn holder_of_lock(g: &GRef) -> Option<(GPtr, WaitReason, u64)> {
 }
 
 /// Reads what a goroutine waits for; `None`: it does not wait.
-fn read(g: &GRef) -> Option<Read> {
-    let mut cases = Vec::with_capacity(CASES); // not while the goroutine is held
+pub(super) fn read(g: &G) -> Option<Read> {
+    // Not while the goroutine is held.
+    let mut cases = if g.wait_reason() == WaitReason::Select { Vec::with_capacity(CASES) } else { Vec::new() };
     let mut too_many = false;
-    let mut result = loop {
-        let held = g.state.inspect(|| {
-            let awaited = g.awaited();
-            let number = awaited.object();
-            let (mut holder, mut noted) = (Holder::Unknown, 0);
-            match awaited.reason {
-                WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite | WaitReason::Once => {
-                    // SAFETY: it borrows the lock while it waits, and it is held.
-                    (holder, noted) = unsafe { &*(number as *const Owner) }.holder();
-                }
-                WaitReason::Select => {
-                    let mut note = |address, _| match cases.len() < CASES {
-                        true => cases.push(memory::mask(address)),
-                        false => too_many = true,
-                    };
-                    // SAFETY: on its frame, which is there while it waits, and it is held.
-                    unsafe { (*(number as *const Several)).each(&mut note) };
-                }
-                _ => {}
+    let mut read = g.hold(|| {
+        let awaited = g.awaited();
+        let number = awaited.object();
+        let (mut holder, mut noted) = (Holder::Unknown, 0);
+        match awaited.reason {
+            WaitReason::Mutex | WaitReason::RwLockRead | WaitReason::RwLockWrite | WaitReason::Once => {
+                // SAFETY: it borrows the lock while it waits, and it is held.
+                (holder, noted) = unsafe { &*(number as *const Owner) }.holder();
             }
-            let since_ns = g.since_ns.load(Relaxed);
-            let moment = Moment { since_ns, on: memory::mask(awaited.on), noted: !noted };
-            Read { awaited, moment, holder, cases: Vec::new(), too_many: false }
-        });
-        match held {
-            Some(read) => break read,
-            None if g.state.is_waiting() => std::hint::spin_loop(), // another thread looks at it
-            None => return None,
+            WaitReason::Select => {
+                let most = cases.capacity().min(CASES);
+                let mut note = |address, _| match cases.len() < most {
+                    true => cases.push(memory::mask(address)),
+                    false => too_many = true,
+                };
+                // SAFETY: on its frame, which is there while it waits, and it is held.
+                unsafe { (*(number as *const Several)).each(&mut note) };
+            }
+            _ => {}
         }
-    };
+        let since_ns = g.since_ns.load(Relaxed);
+        let moment = Moment { since_ns, on: memory::mask(awaited.on), noted: !noted };
+        Read { awaited, moment, holder, cases: Vec::new(), too_many: false }
+    })?;
     cases.shrink_to_fit();
-    (result.cases, result.too_many) = (cases, too_many);
-    Some(result)
+    (read.cases, read.too_many) = (cases, too_many);
+    Some(read)
 }
 
 fn kind_of(reason: WaitReason, number: usize) -> ObjectKind {

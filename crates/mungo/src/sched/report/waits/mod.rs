@@ -1,8 +1,9 @@
 //! The wait-for graph: which goroutine waits for what, and who could end that.
 //!
-//! `look.rs` asks each goroutine what it waits for (`reason::Awaited`), `handles.rs` searches memory for the handles of
-//! channels and wait groups, `stuck.rs` finds those that nothing can wake any more and the cycles among them, and
-//! `print.rs` has the text and the drawing.
+//! `look.rs` asks each goroutine what it waits for (`reason::Awaited`), `known.rs` asks those that are too many for a
+//! look in full, for locks, joins and scopes; `handles.rs` searches memory for the handles of channels and wait groups,
+//! `stuck.rs` finds those that nothing can wake any more and the cycles among them, and `print.rs` has the text and the
+//! drawing.
 //!
 //! What ends a wait, and what is known of it:
 //!
@@ -18,6 +19,7 @@
 //! | timer, a wait with a limit   | the clock                              | yes                                      |
 
 mod handles;
+mod known;
 mod look;
 mod print;
 mod stuck;
@@ -264,7 +266,8 @@ pub struct WaitGraph {
 }
 
 impl WaitGraph {
-    /// Returns the goroutines that wait, by their runtimes and numbers; at most 10,000.
+    /// Returns the goroutines that wait, by their runtimes and numbers, of the first 10,000; and up to 10,000 more that
+    /// are stuck in waits for locks, joins and scopes.
     ///
     /// ```
     /// use mungo::sync::Mutex;
@@ -368,7 +371,7 @@ pub(crate) enum Depth {
     Dead,
 }
 
-/// Most goroutines that are looked at.
+/// Most goroutines that are looked at whatever they do, and most of the others that are found stuck.
 const LOOKED_AT: usize = 10_000;
 
 /// Makes the graph of all runtimes, from anywhere. `None`: the system refused a thread for it.

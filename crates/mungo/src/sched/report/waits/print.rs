@@ -85,7 +85,7 @@ impl WaitGraph {
     }
 
     /// Returns the graph in the language of Graphviz: goroutines as boxes, what they wait for as ellipses, those that
-    /// are stuck in red. `dot -Tsvg` draws it.
+    /// are stuck in red; 1000 goroutines at most, the stuck ones first. `dot -Tsvg` draws it.
     ///
     /// ```
     /// let sleeper = mungo::go(|| mungo::sleep(std::time::Duration::from_millis(20)));
@@ -98,7 +98,9 @@ impl WaitGraph {
         let mut objects = BTreeSet::new();
         let mut holders: BTreeSet<Key> = BTreeSet::new();
         let titles = self.titles();
-        for wait in self.waits.iter().take(LISTED) {
+        let mut waits: Vec<_> = self.waits.iter().collect();
+        waits.sort_by_key(|wait| !wait.is_stuck);
+        for wait in waits.into_iter().take(LISTED) {
             let node = titles.node(wait.key);
             let colour = if wait.is_stuck { ", color=red" } else { "" };
             let label = escape(&format!("{}\n{}\n{}", Titled(wait, titles), wait.reason, wait.spawned_at));

@@ -93,7 +93,7 @@ pub(crate) fn release(g: GPtr) -> bool {
         g.clear_name();
     }
     if !g.labels.is_empty() {
-        drop(g.labels.replace(None));
+        g.labels.replace(None);
     }
     g.state.make_idle();
     true
