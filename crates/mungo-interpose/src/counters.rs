@@ -63,10 +63,14 @@ macro_rules! counters {
 
 // One for each function; `futex` is `syscall` with that number.
 counters! {
-    accept accept4 clock_nanosleep connect epoll_wait fcntl fdatasync flock fsync futex getaddrinfo poll ppoll
-    pread64 preadv pwrite64 pwritev read readv recv recvfrom recvmsg sched_yield select send sendfile64 sendmsg
-    sendto splice waitid waitpid write writev
+    accept accept4 clock_nanosleep connect epoll_wait fcntl fdatasync flock fsync futex getaddrinfo lockf
+    mq_receive mq_send msgrcv msgsnd poll ppoll pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readv recv
+    recvfrom recvmmsg recvmsg sched_yield select semop send sendfile64 sendmmsg sendmsg sendto sigsuspend sigwait
+    splice tcdrain tee vmsplice waitid waitpid write writev
 }
+
+/// For waits of a call that is counted already.
+pub(crate) static UNCOUNTED: Counter = Counter::new("");
 
 /// What goroutines' calls of one function came to, since the process began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

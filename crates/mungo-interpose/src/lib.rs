@@ -2,8 +2,8 @@
 //!
 //! A goroutine that blocks in `std::net`, `std::sync` or `std::thread::sleep` never holds others up, but without this
 //! crate it holds a thread. With it, it holds none: the crate defines the C functions in which std and others block,
-//! and the linker takes these instead of the C library's. On a goroutine they park; on a plain thread, inside the
-//! runtime and in a forked child they are the system call. No type changes, and no flag of a descriptor.
+//! and the linker takes these instead of the C library's. On a goroutine they park; on a plain thread and in a forked
+//! child they are the C library's, inside the runtime the system call. No type changes, and no flag of a descriptor.
 //!
 //! One line switches it on, in the program or in a test:
 //!

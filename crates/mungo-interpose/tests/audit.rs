@@ -14,7 +14,7 @@ use std::process::Command;
 const OF_THE_RUNTIME: [&str; 2] = ["pthread_getaffinity_np", "pthread_getattr_np"];
 
 /// The functions of this crate.
-const DEFINED: [&str; 86] = [
+const DEFINED: [&str; 116] = [
     "__poll_chk",
     "__ppoll_chk",
     "__pread64_chk",
@@ -32,6 +32,7 @@ const DEFINED: [&str; 86] = [
     "dup2",
     "dup3",
     "epoll_pwait",
+    "epoll_pwait2",
     "epoll_wait",
     "fcntl",
     "fcntl64",
@@ -39,14 +40,25 @@ const DEFINED: [&str; 86] = [
     "flock",
     "fsync",
     "getaddrinfo",
+    "getnameinfo",
     "ioctl",
+    "lockf",
+    "lockf64",
+    "mq_receive",
+    "mq_send",
+    "mq_timedreceive",
+    "mq_timedsend",
+    "msgrcv",
+    "msgsnd",
     "nanosleep",
     "poll",
     "ppoll",
     "pread",
     "pread64",
     "preadv",
+    "preadv2",
     "preadv64",
+    "preadv64v2",
     "pselect",
     "pthread_cancel",
     "pthread_clockjoin_np",
@@ -70,30 +82,48 @@ const DEFINED: [&str; 86] = [
     "pwrite",
     "pwrite64",
     "pwritev",
+    "pwritev2",
     "pwritev64",
+    "pwritev64v2",
     "read",
     "readv",
     "recv",
     "recvfrom",
+    "recvmmsg",
     "recvmsg",
     "sched_yield",
     "select",
+    "semop",
+    "semtimedop",
     "send",
     "sendfile",
     "sendfile64",
+    "sendmmsg",
     "sendmsg",
     "sendto",
     "setsockopt",
     "sigaction",
+    "sigblock",
+    "sighold",
     "signal",
     "sigprocmask",
+    "sigrelse",
     "sigset",
+    "sigsetmask",
+    "sigsuspend",
+    "sigtimedwait",
+    "sigwait",
+    "sigwaitinfo",
     "sleep",
     "splice",
     "ssignal",
     "syscall",
+    "system",
     "sysv_signal",
+    "tcdrain",
+    "tee",
     "usleep",
+    "vmsplice",
     "wait",
     "wait3",
     "wait4",
@@ -104,7 +134,7 @@ const DEFINED: [&str; 86] = [
 ];
 
 /// Functions that may block and are not defined here: the runtime gives the P of a thread that blocks away.
-const LEFT: [(&str, &str); 13] = [
+const LEFT: [(&str, &str); 38] = [
     ("pthread_mutex_lock", "waits in the C library, out of sight; std has its own lock on Linux"),
     ("open", "a file, but for a FIFO without its other end, or a device; a network file system may take long"),
     ("open64", "as open"),
@@ -118,10 +148,35 @@ const LEFT: [(&str, &str); 13] = [
     ("posix_spawn", "returns when the child has called exec: the kernel has no sign for that"),
     ("posix_spawnp", "as posix_spawn"),
     ("pidfd_spawnp", "as posix_spawn"),
+    ("aio_suspend", "glibc's threads do the work; nothing that std or the tested crates call"),
+    ("close_range", "closes many numbers at once, for exec: waits for them go on"),
+    ("closefrom", "as close_range"),
+    ("fallocate", "a file; there is no descriptor to wait for"),
+    ("posix_fallocate", "as fallocate"),
+    ("sync", "all files; programs that are servers do not call it"),
+    ("syncfs", "as sync"),
+    ("sync_file_range", "a file; there is no descriptor to wait for"),
+    ("futex", "the C library has no function of that name; syscall is defined"),
+    ("getmsg", "glibc has no STREAMS"),
+    ("getpmsg", "as getmsg"),
+    ("putmsg", "as getmsg"),
+    ("putpmsg", "as getmsg"),
+    ("io_getevents", "libaio's, which looks at memory that it shares with the kernel first"),
+    ("openat2", "as open"),
+    ("pidfd_spawn", "as posix_spawn"),
+    ("pthread_cond_timedwait", "waits in the C library, out of sight, as pthread_mutex_lock"),
+    ("pthread_cond_wait", "as pthread_cond_timedwait"),
+    ("pthread_rwlock_rdlock", "as pthread_cond_timedwait"),
+    ("pthread_rwlock_wrlock", "as pthread_cond_timedwait"),
+    ("sem_timedwait", "as pthread_cond_timedwait"),
+    ("sem_wait", "as pthread_cond_timedwait"),
+    ("thrd_join", "C11's threads wait in the C library, out of sight"),
+    ("thrd_sleep", "as thrd_join"),
+    ("creat", "as open"),
 ];
 
 /// What can block: the cancellation points of POSIX, and what Linux has beside them. Without the suffix 64.
-const CAN_BLOCK: [&str; 92] = [
+const CAN_BLOCK: [&str; 100] = [
     "accept",
     "accept4",
     "aio_suspend",
@@ -137,6 +192,7 @@ const CAN_BLOCK: [&str; 92] = [
     "epoll_pwait",
     "epoll_pwait2",
     "epoll_wait",
+    "fallocate",
     "fcntl",
     "fdatasync",
     "flock",
@@ -165,12 +221,14 @@ const CAN_BLOCK: [&str; 92] = [
     "pidfd_spawn",
     "pidfd_spawnp",
     "poll",
+    "posix_fallocate",
     "posix_spawn",
     "posix_spawnp",
     "ppoll",
     "pread",
     "preadv",
     "preadv2",
+    "preadv64v2",
     "pselect",
     "pthread_cond_timedwait",
     "pthread_cond_wait",
@@ -183,6 +241,7 @@ const CAN_BLOCK: [&str; 92] = [
     "pwrite",
     "pwritev",
     "pwritev2",
+    "pwritev64v2",
     "read",
     "readv",
     "recv",
@@ -193,6 +252,8 @@ const CAN_BLOCK: [&str; 92] = [
     "select",
     "sem_timedwait",
     "sem_wait",
+    "semop",
+    "semtimedop",
     "send",
     "sendfile",
     "sendmmsg",
@@ -204,7 +265,9 @@ const CAN_BLOCK: [&str; 92] = [
     "sigwaitinfo",
     "sleep",
     "splice",
+    "sync",
     "sync_file_range",
+    "syncfs",
     "syscall",
     "system",
     "tcdrain",
@@ -224,6 +287,14 @@ fn can_block(name: &str) -> bool {
     let plain = name.strip_prefix("__").and_then(|name| name.strip_suffix("_chk")).unwrap_or(name);
     let plain = plain.strip_suffix("64").unwrap_or(plain);
     CAN_BLOCK.contains(&plain) || WAITS.contains(&plain)
+}
+
+/// All that can block is defined here, or left for a reason, whoever calls it.
+#[test]
+fn nothing_that_blocks_is_forgotten() {
+    let known = |name: &str| DEFINED.contains(&name) || LEFT.iter().any(|(left, _)| *left == name);
+    let forgotten: Vec<_> = CAN_BLOCK.iter().chain(&WAITS).filter(|name| !known(name)).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?} can block: define them, or say why not");
 }
 
 /// Returns the files of the compiler's standard library.
@@ -275,20 +346,26 @@ fn what_std_blocks_in_is_known() {
     }
 }
 
-/// The same for a program with many crates: the test `existing`, if it was built beside this one.
+/// The same for programs with many crates: the tests `existing` and `servers`, if they were built beside this one.
 #[test]
 fn what_existing_crates_block_in_is_known() {
+    for test in ["existing-", "servers-"] {
+        what_a_program_blocks_in_is_known(test);
+    }
+}
+
+fn what_a_program_blocks_in_is_known(prefix: &str) {
     let own = std::env::current_exe().expect("the test");
     let folder = own.parent().expect("a folder");
     let mut built: Vec<_> = std::fs::read_dir(folder)
         .expect("a folder")
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_none())
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("existing-")))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
         .collect();
     built.sort_by_key(|path| path.metadata().and_then(|about| about.modified()).ok());
     let Some(program) = built.pop() else {
-        eprintln!("skipped: the test `existing` was not built");
+        eprintln!("skipped: the test {prefix} was not built");
         return;
     };
     let data = std::fs::read(&program).expect("a program");

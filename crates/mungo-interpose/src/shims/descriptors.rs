@@ -3,7 +3,7 @@
 use crate::counters;
 use crate::shims::files::announced;
 use crate::shims::raw::{self, c, sys};
-use mungo::interpose::{Place, Slot, is_on, place};
+use mungo::interpose::{Slot, is_on, may_lock, note_change, place};
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -46,13 +46,12 @@ fn is_open(fd: c_int) -> bool {
     unsafe { sys!(SYS_fcntl, fd, libc::F_GETFD) >= 0 }
 }
 
-/// Changes how a descriptor blocks, by `change`. What is known of it is forgotten before, and after: a goroutine may
-/// have asked in between.
+/// Changes how a descriptor blocks, by `change`. What is known of any is forgotten: the change is one of the open file,
+/// which may have other numbers. After the change: a goroutine may have asked in between.
 #[inline(always)]
-pub(crate) fn changing(fd: c_int, change: impl FnOnce() -> i64) -> i64 {
-    _ = Slot::find(fd).map(Slot::forget);
+pub(crate) fn changing(change: impl FnOnce() -> i64) -> i64 {
     let result = change();
-    _ = Slot::find(fd).map(Slot::forget);
+    note_change();
     result
 }
 
@@ -74,12 +73,7 @@ fn replace_registered(slot: &'static Slot, fd: c_int, change: impl FnOnce() -> i
     // A child that shares our memory (vfork) has descriptors of its own. So has a forked one, which has our poller too.
     // SAFETY: no memory involved.
     let is_ours = unsafe { sys!(SYS_getpid) } as i32 == PROCESS.load(Relaxed) && is_on();
-    let may_lock = match place() {
-        Place::Thread => true,
-        Place::Goroutine(caller) => caller.may_suspend(),
-        Place::Inside(_) => false,
-    };
-    if is_ours && may_lock {
+    if is_ours && may_lock(place()) {
         return slot.close(fd, change);
     }
     if is_ours {
@@ -101,7 +95,7 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int 
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_fcntl, fd, command, argument) };
     let result = match command {
-        libc::F_SETFL => changing(fd, kernel),
+        libc::F_SETFL => changing(kernel),
         libc::F_SETLKW | libc::F_OFD_SETLKW => announced(&counters::fcntl, kernel),
         _ => kernel(),
     };
@@ -139,5 +133,5 @@ fn owner(fd: c_int) -> c_int {
 unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     // SAFETY: by the caller.
     let control = || unsafe { sys!(SYS_ioctl, fd, request, argument) };
-    c(if request == libc::FIONBIO { changing(fd, control) } else { control() }) as c_int
+    c(if request == libc::FIONBIO { changing(control) } else { control() }) as c_int
 }

@@ -22,7 +22,7 @@ fn check(wanted: usize, room: usize) {
 /// # Safety
 /// As `read`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __read_chk(fd: c_int, at: *mut c_void, len: usize, room: usize) -> isize {
+unsafe extern "C-unwind" fn __read_chk(fd: c_int, at: *mut c_void, len: usize, room: usize) -> isize {
     check(len, room);
     // SAFETY: by the caller.
     unsafe { read(fd, at, len) }
@@ -31,7 +31,13 @@ unsafe extern "C" fn __read_chk(fd: c_int, at: *mut c_void, len: usize, room: us
 /// # Safety
 /// As `pread`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __pread_chk(fd: c_int, at: *mut c_void, len: usize, offset: i64, room: usize) -> isize {
+unsafe extern "C-unwind" fn __pread_chk(
+    fd: c_int,
+    at: *mut c_void,
+    len: usize,
+    offset: i64,
+    room: usize,
+) -> isize {
     check(len, room);
     // SAFETY: by the caller.
     unsafe { pread64(fd, at, len, offset) }
@@ -40,7 +46,13 @@ unsafe extern "C" fn __pread_chk(fd: c_int, at: *mut c_void, len: usize, offset:
 /// # Safety
 /// As `pread64`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __pread64_chk(fd: c_int, at: *mut c_void, len: usize, offset: i64, room: usize) -> isize {
+unsafe extern "C-unwind" fn __pread64_chk(
+    fd: c_int,
+    at: *mut c_void,
+    len: usize,
+    offset: i64,
+    room: usize,
+) -> isize {
     check(len, room);
     // SAFETY: by the caller.
     unsafe { pread64(fd, at, len, offset) }
@@ -49,7 +61,13 @@ unsafe extern "C" fn __pread64_chk(fd: c_int, at: *mut c_void, len: usize, offse
 /// # Safety
 /// As `recv`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __recv_chk(fd: c_int, at: *mut c_void, len: usize, room: usize, flags: c_int) -> isize {
+unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    at: *mut c_void,
+    len: usize,
+    room: usize,
+    flags: c_int,
+) -> isize {
     check(len, room);
     // SAFETY: by the caller.
     unsafe { recv(fd, at, len, flags) }
@@ -58,7 +76,7 @@ unsafe extern "C" fn __recv_chk(fd: c_int, at: *mut c_void, len: usize, room: us
 /// # Safety
 /// As `recvfrom`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __recvfrom_chk(
+unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     at: *mut c_void,
     len: usize,
@@ -75,7 +93,12 @@ unsafe extern "C" fn __recvfrom_chk(
 /// # Safety
 /// As `poll`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __poll_chk(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int, room: usize) -> c_int {
+unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut libc::pollfd,
+    n: libc::nfds_t,
+    ms: c_int,
+    room: usize,
+) -> c_int {
     check(n as usize, room / size_of::<libc::pollfd>());
     // SAFETY: by the caller.
     unsafe { poll(fds, n, ms) }
@@ -84,7 +107,7 @@ unsafe extern "C" fn __poll_chk(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_i
 /// # Safety
 /// As `ppoll`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __ppoll_chk(
+unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut libc::pollfd,
     n: libc::nfds_t,
     time: *const libc::timespec,

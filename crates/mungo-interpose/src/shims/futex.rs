@@ -60,10 +60,13 @@ unsafe fn futex(args: [usize; 6]) -> i64 {
     // SAFETY: by the caller.
     unsafe {
         match command {
-            libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET if is_usual => {
+            // The kernel refuses a clock for the first.
+            libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET
+                if is_usual && (command != libc::FUTEX_WAIT || op & libc::FUTEX_CLOCK_REALTIME == 0) =>
+            {
                 let timeout = timeout as *const libc::timespec;
                 let is_relative = command == libc::FUTEX_WAIT;
-                let is_monotonic = is_relative || op & libc::FUTEX_CLOCK_REALTIME == 0;
+                let is_monotonic = op & libc::FUTEX_CLOCK_REALTIME == 0;
                 let place = place();
                 // On a plain thread the time is the kernel's to read, which says EFAULT.
                 if let Place::Goroutine(caller) = place
@@ -81,7 +84,7 @@ unsafe fn futex(args: [usize; 6]) -> i64 {
                 }
                 wait_in_kernel(place, args)
             }
-            libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET if is_usual => {
+            libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET if is_usual && op & libc::FUTEX_CLOCK_REALTIME == 0 => {
                 // The kernel wakes one if it is told to wake less.
                 let n = (value as c_int).max(1) as u32;
                 futex_wake(place(), address, n, bits, |n| {

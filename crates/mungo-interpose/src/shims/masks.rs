@@ -90,6 +90,23 @@ fn change_bits(how: c_int, bits: u64) -> Result<u64, i64> {
     }
 }
 
+/// Returns the signals that the calling thread blocks.
+pub(super) fn own() -> u64 {
+    let mut mask = 0_u64;
+    // SAFETY: room for the answer.
+    unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_BLOCK, 0_usize, &raw mut mask, size_of::<u64>()) };
+    mask
+}
+
+/// Gives a goroutine that begins as a thread its creator's mask. The runtime's threads let SIGURG in, by which it
+/// interrupts goroutines, and so does this one.
+pub(super) fn inherit(mask: u64) {
+    const PREEMPTION: u64 = 1 << (libc::SIGURG - 1);
+    if (mask ^ own()) & !PREEMPTION & !INTERNAL != 0 {
+        _ = change_bits(libc::SIG_SETMASK, mask & !PREEMPTION);
+    }
+}
+
 /// Makes the change, and locks the goroutine to its thread, or unlocks it.
 unsafe fn change(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> i64 {
     // SAFETY: by the caller.

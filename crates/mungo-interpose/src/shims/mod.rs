@@ -1,9 +1,10 @@
 //! The functions, by subject. Each has the C library's name and meaning.
 //!
 //! Rules for a shim:
-//! 1. It asks for its place first. On a plain thread, inside the runtime and in a forked child it is the system call.
-//! 2. System calls are made inline (`raw.rs`): no `dlsym`, which allocates, but for functions that are no system call
-//!    (`next.rs`): threads and `getaddrinfo`.
+//! 1. It asks for its place first. On a plain thread and in a forked child it is the C library's function (`plain.rs`),
+//!    inside the runtime the system call.
+//! 2. System calls are made inline (`raw.rs`). No `dlsym`, which allocates, but before `main`, and for functions that
+//!    are no system call (`next.rs`): threads, `getaddrinfo`, `sigwait`.
 //! 3. What the kernel does not wait for costs no more than the system call and some ns. Only when a goroutine would
 //!    have to wait are memory and locks needed.
 //! 4. It fails as the kernel fails: a wrong argument goes to the kernel, which says what is wrong.
@@ -18,6 +19,7 @@ mod handlers;
 mod lent;
 mod masks;
 pub(crate) mod next;
+mod plain;
 mod poll;
 mod process;
 pub(crate) mod raw;
@@ -44,6 +46,7 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     descriptors::note_process();
     handlers::look();
+    plain::look_up();
     mungo::interpose::link(&crate::counters::LINKED);
     #[cfg(target_arch = "aarch64")]
     mungo::interpose::link_waits(&lent::WAITS);

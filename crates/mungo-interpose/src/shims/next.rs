@@ -13,7 +13,10 @@ macro_rules! next {
         };
         match NEXT.get() {
             0 => libc::ENOSYS,
-            at => std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> std::ffi::c_int>(at)($($value),*),
+            at => {
+                type Function = unsafe extern "C-unwind" fn($($type),*) -> std::ffi::c_int;
+                std::mem::transmute::<usize, Function>(at)($($value),*)
+            }
         }
     }};
 }

@@ -7,8 +7,9 @@
 use crate::counters::{self, Counter};
 use crate::shims::descriptors::replace;
 use crate::shims::futex::after_ns;
-use crate::shims::raw::{self, EAGAIN, c, sys};
-use crate::shims::time::deadline_ns;
+use crate::shims::plain::plain;
+use crate::shims::raw::{self, EAGAIN, EBADF, c, sys};
+use crate::shims::time::{deadline_ns, to_ns};
 use crate::shims::wait::{Call, Limit, block};
 use mungo::interpose::{Caller, Place, Side, now_ns, place};
 use std::ffi::c_int;
@@ -21,7 +22,9 @@ const WRITES: libc::c_short = libc::POLLOUT | libc::POLLWRNORM;
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms: c_int) -> c_int) };
     // SAFETY: by the caller.
     let kernel = || unsafe { raw::poll(fds, n, ms) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) as c_int };
@@ -34,12 +37,19 @@ pub(super) unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: libc::nfds_t, ms
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn ppoll(
+pub(super) unsafe extern "C-unwind" fn ppoll(
     fds: *mut libc::pollfd,
     n: libc::nfds_t,
     time: *const libc::timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(ppoll(
+            fds: *mut libc::pollfd, n: libc::nfds_t, time: *const libc::timespec, mask: *const
+            libc::sigset_t
+        ) -> c_int)
+    };
     // The kernel writes the time that is left, which the C library hides.
     // SAFETY: by the caller.
     let mut left = unsafe { time.as_ref() }.copied();
@@ -78,11 +88,16 @@ fn run(
     call: Call,
     caller: Caller,
     until_ns: u64,
-    attempt: impl FnMut() -> i64,
-    kernel: impl FnMut() -> i64,
+    mut attempt: impl FnMut() -> i64,
+    mut kernel: impl FnMut() -> i64,
 ) -> i64 {
     let call = Call { limit: Limit::Until(until_ns), ..call };
-    match call.run(caller, attempt, kernel) {
+    match call.run(caller, &mut attempt, &mut kernel) {
+        // A wait that a close has ended. What the call says to it depends on the call, and on what has the number now.
+        EBADF => match attempt() {
+            EAGAIN => run(call, caller, until_ns, attempt, kernel),
+            result => result,
+        },
         EAGAIN => 0,
         result => result,
     }
@@ -206,12 +221,14 @@ impl Drop for Together {
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn epoll_wait(
+pub(super) unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
     events: *mut libc::epoll_event,
     n: c_int,
     ms: c_int,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(epoll_wait(epoll: c_int, events: *mut libc::epoll_event, n: c_int, ms: c_int) -> c_int) };
     // SAFETY: by the caller.
     let kernel = |ms: c_int| unsafe { raw::epoll_wait(epoll, events, n, ms) };
     let Place::Goroutine(caller) = place() else { return c(kernel(ms)) as c_int };
@@ -224,18 +241,69 @@ pub(super) unsafe extern "C" fn epoll_wait(
     c(run(Call::read(epoll, counter), caller, until_ns, attempt, || kernel(ms))) as c_int
 }
 
+/// Waits for the events of an epoll instance, for a time in ns. With a mask of signals it is the kernel's.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    time: *const libc::timespec,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(epoll_pwait2(
+            epoll: c_int, events: *mut libc::epoll_event, n: c_int, time: *const libc::timespec,
+            mask: *const libc::sigset_t
+        ) -> c_int)
+    };
+    // SAFETY: by the caller.
+    let kernel = || unsafe { sys!(SYS_epoll_pwait2, epoll, events, n, time, mask, size_of::<u64>()) };
+    let counter = &counters::epoll_wait;
+    // An address that cannot be read is the kernel's to refuse, and so is no time at all.
+    let until_ns = match time.is_null() {
+        true => Some(u64::MAX),
+        false => raw::copy(time).and_then(to_ns).map(after_ns),
+    };
+    c(match (place(), until_ns) {
+        (Place::Goroutine(caller), Some(until_ns)) if mask.is_null() => {
+            // SAFETY: by the caller.
+            let attempt = || match unsafe { raw::epoll_wait(epoll, events, n, 0) } {
+                0 => EAGAIN,
+                result => result,
+            };
+            run(Call::read(epoll, counter), caller, until_ns, attempt, kernel)
+        }
+        (Place::Goroutine(caller), _) => {
+            counter.fall_back();
+            block(caller, kernel)
+        }
+        _ => kernel(),
+    }) as c_int
+}
+
 /// Waits for the events of an epoll instance. With a mask of signals it is the kernel's.
 ///
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn epoll_pwait(
+pub(super) unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
     events: *mut libc::epoll_event,
     n: c_int,
     ms: c_int,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(epoll_pwait(
+            epoll: c_int, events: *mut libc::epoll_event, n: c_int, ms: c_int, mask: *const
+            libc::sigset_t
+        ) -> c_int)
+    };
     if mask.is_null() {
         // SAFETY: by the caller.
         return unsafe { epoll_wait(epoll, events, n, ms) };

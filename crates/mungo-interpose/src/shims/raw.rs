@@ -93,24 +93,38 @@ pub(crate) use sys;
 /// Returns what is at an address of the program's, which need not be right. `None`: it cannot be read.
 pub(crate) fn copy<T: Copy>(at: *const T) -> Option<T> {
     let mut copy = std::mem::MaybeUninit::<T>::uninit();
-    let to = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: size_of::<T>() };
-    let from = libc::iovec { iov_base: at.cast_mut().cast(), iov_len: size_of::<T>() };
+    // SAFETY: room of our own, for one.
+    unsafe { copy_bytes(copy.as_mut_ptr().cast(), at.cast(), size_of::<T>()) }?;
+    // SAFETY: written above.
+    Some(unsafe { copy.assume_init() })
+}
+
+/// Copies words from an address of the program's, which need not be right. `None`: they cannot be read.
+pub(crate) fn copy_to(words: &mut [u64], at: *const u64) -> Option<()> {
+    // SAFETY: room of our own.
+    unsafe { copy_bytes(words.as_mut_ptr().cast(), at.cast(), size_of_val(words)) }
+}
+
+/// # Safety
+/// There is room at `to`.
+unsafe fn copy_bytes(to: *mut u8, at: *const u8, len: usize) -> Option<()> {
+    let own = libc::iovec { iov_base: to.cast(), iov_len: len };
+    let from = libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len };
     // SAFETY: the kernel reads memory of this process, if it is there, and writes to our own.
     let read = unsafe {
         let process = sys!(SYS_getpid);
-        sys!(SYS_process_vm_readv, process, &raw const to, 1_usize, &raw const from, 1_usize, 0_usize)
+        sys!(SYS_process_vm_readv, process, &raw const own, 1_usize, &raw const from, 1_usize, 0_usize)
     };
     match read {
-        n if n == size_of::<T>() as i64 => {}
+        n if n == len as i64 => Some(()),
         ENOSYS | EPERM if !at.is_null() => {
             // A filter of system calls does not allow it: the program is trusted.
             // SAFETY: by the caller of the shim; as a function of the C library reads it.
-            copy.write(unsafe { at.read_unaligned() });
+            unsafe { to.copy_from_nonoverlapping(at, len) };
+            Some(())
         }
-        _ => return None,
+        _ => None,
     }
-    // SAFETY: written above.
-    Some(unsafe { copy.assume_init() })
 }
 
 /// `poll`. Processors that came late have no such call, nor the next three: their newer forms do it.

@@ -2,6 +2,7 @@
 
 use crate::counters;
 use crate::shims::futex::after_ns;
+use crate::shims::plain::plain;
 use crate::shims::poll::{until_any, wait_for_all};
 use crate::shims::raw::{self, EAGAIN, c, sys};
 use crate::shims::time::to_ns;
@@ -28,9 +29,7 @@ impl Sets {
         let words = usize::try_from(n).ok().filter(|n| *n <= ROOM)?.div_ceil(64);
         let mut asked = [[0; WORDS]; 3];
         for (set, at) in asked.iter_mut().zip(at).filter(|(_, at)| !at.is_null()) {
-            for (i, word) in set[..words].iter_mut().enumerate() {
-                *word = raw::copy(at.cast::<u64>().wrapping_add(i))?;
-            }
+            raw::copy_to(&mut set[..words], at.cast())?;
         }
         // Bits from `n` on mean nothing.
         if let Some(rest) = (n as usize).checked_rem(64).filter(|rest| *rest != 0) {
@@ -68,13 +67,20 @@ impl Sets {
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn select(
+pub(super) unsafe extern "C-unwind" fn select(
     n: c_int,
     reads: *mut libc::fd_set,
     writes: *mut libc::fd_set,
     others: *mut libc::fd_set,
     time: *mut libc::timeval,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(select(
+            n: c_int, reads: *mut libc::fd_set, writes: *mut libc::fd_set, others: *mut
+            libc::fd_set, time: *mut libc::timeval
+        ) -> c_int)
+    };
     let at = [reads, writes, others];
     // SAFETY: by the caller.
     let kernel = || unsafe { raw::select(n, at, time) };
@@ -103,7 +109,7 @@ pub(super) unsafe extern "C" fn select(
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn pselect(
+pub(super) unsafe extern "C-unwind" fn pselect(
     n: c_int,
     reads: *mut libc::fd_set,
     writes: *mut libc::fd_set,
@@ -111,6 +117,13 @@ pub(super) unsafe extern "C" fn pselect(
     time: *const libc::timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(pselect(
+            n: c_int, reads: *mut libc::fd_set, writes: *mut libc::fd_set, others: *mut
+            libc::fd_set, time: *const libc::timespec, mask: *const libc::sigset_t
+        ) -> c_int)
+    };
     // The kernel writes the time that is left, which the C library hides.
     // SAFETY: by the caller.
     let left = unsafe { time.as_ref() }.copied();

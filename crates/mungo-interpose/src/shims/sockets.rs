@@ -2,8 +2,9 @@
 
 use crate::counters::{self, Counter};
 use crate::shims::descriptors::changing;
-use crate::shims::raw::{self, EAGAIN, EINPROGRESS, EINTR, c, sys};
-use crate::shims::wait::{Call, Limit, block, is_nonblocking, ready, timeout_ns};
+use crate::shims::plain::plain;
+use crate::shims::raw::{self, EAGAIN, EBADF, EINPROGRESS, EINTR, c, sys};
+use crate::shims::wait::{Call, Limit, block, is_nonblocking, option_of, ready, timeout_ns};
 use mungo::WaitReason;
 use mungo::interpose::{Caller, Place, Slot, Wait, now_ns, place};
 use mungo::sync::Semaphore;
@@ -14,7 +15,9 @@ use std::ffi::{c_int, c_void};
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, len: usize, flags: c_int) -> isize {
+pub(super) unsafe extern "C-unwind" fn recv(fd: c_int, at: *mut c_void, len: usize, flags: c_int) -> isize {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(recv(fd: c_int, at: *mut c_void, len: usize, flags: c_int) -> isize) };
     // SAFETY: by the caller.
     unsafe { receive(&counters::recv, fd, at, len, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
@@ -24,7 +27,7 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, len: usize, fla
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn recvfrom(
+pub(super) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     at: *mut c_void,
     len: usize,
@@ -32,12 +35,19 @@ pub(super) unsafe extern "C" fn recvfrom(
     from: *mut libc::sockaddr,
     from_len: *mut libc::socklen_t,
 ) -> isize {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(recvfrom(
+            fd: c_int, at: *mut c_void, len: usize, flags: c_int, from: *mut libc::sockaddr,
+            from_len: *mut libc::socklen_t
+        ) -> isize)
+    };
     // SAFETY: by the caller.
     unsafe { receive(&counters::recvfrom, fd, at, len, flags, from, from_len) }
 }
 
 /// Flags with which a call is left to the kernel: it does not wait, or waits for more than one arrival.
-const RECEIVES_OTHERWISE: c_int = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_ERRQUEUE;
+const RECEIVES_OTHERWISE: c_int = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
 #[inline(always)]
 unsafe fn receive(
@@ -60,7 +70,9 @@ unsafe fn receive(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize) };
     // SAFETY: by the caller.
     let with = move |flags: c_int| unsafe { sys!(SYS_recvmsg, fd, message, flags) };
     c(unless_unusual(Call::read(fd, &counters::recvmsg), flags, RECEIVES_OTHERWISE, with))
@@ -95,7 +107,9 @@ fn as_it_is(counter: &'static Counter, place: Place, flags: c_int, with: impl Fn
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: usize, flags: c_int) -> isize {
+unsafe extern "C-unwind" fn send(fd: c_int, at: *const c_void, len: usize, flags: c_int) -> isize {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(send(fd: c_int, at: *const c_void, len: usize, flags: c_int) -> isize) };
     // SAFETY: by the caller.
     unsafe { send_all(&counters::send, fd, at, len, flags, std::ptr::null(), 0) }
 }
@@ -105,7 +119,7 @@ unsafe extern "C" fn send(fd: c_int, at: *const c_void, len: usize, flags: c_int
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendto(
+unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     at: *const c_void,
     len: usize,
@@ -113,6 +127,13 @@ unsafe extern "C" fn sendto(
     to: *const libc::sockaddr,
     to_len: libc::socklen_t,
 ) -> isize {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(sendto(
+            fd: c_int, at: *const c_void, len: usize, flags: c_int, to: *const libc::sockaddr,
+            to_len: libc::socklen_t
+        ) -> isize)
+    };
     // SAFETY: by the caller.
     unsafe { send_all(&counters::sendto, fd, at, len, flags, to, to_len) }
 }
@@ -133,19 +154,51 @@ unsafe fn send_all(
         unsafe { sys!(SYS_sendto, fd, at.byte_add(done), len - done, flags, to, to_len) }
     };
     c(match place() {
-        Place::Goroutine(caller) if flags & libc::MSG_DONTWAIT == 0 => all_of(
-            Call::write(fd, counter),
-            caller,
-            len,
-            move |done| part(done, flags | libc::MSG_DONTWAIT),
-            move |done| part(done, flags),
-        ),
+        Place::Goroutine(caller) if flags & libc::MSG_DONTWAIT == 0 => {
+            let attempt = move |done| match part(done, flags | libc::MSG_DONTWAIT) {
+                EAGAIN if !to.is_null() && is_unix(fd) => LEAVE,
+                result => result,
+            };
+            let kernel = move |done| part(done, flags);
+            unless_left(counter, caller, all_of(Call::write(fd, counter), caller, len, attempt, kernel), kernel)
+        }
         place => as_it_is(counter, place, flags, move |flags| part(0, flags)),
     })
 }
 
-/// Repeats a write, `part` from how much is done, until all is written or there is an error or a time-out. Returns how
-/// much was written; if nothing was, the error.
+/// What a try returns if the call is to be left to the kernel.
+const LEAVE: i64 = i64::MIN;
+
+/// Makes the call that a try left to the kernel: a datagram to a Unix socket that is full. There is nothing to wait
+/// for: the poller tells of the receiver that a socket is connected to, not of one that a datagram names.
+#[inline(always)]
+fn unless_left(
+    counter: &'static Counter,
+    caller: Caller,
+    result: i64,
+    kernel: impl FnOnce(usize) -> i64,
+) -> i64 {
+    if result != LEAVE {
+        return result;
+    }
+    counter.fall_back();
+    block(caller, || kernel(0))
+}
+
+/// Returns whether a message names its receiver. The first bytes of a `mmsghdr` are a `msghdr`.
+#[cold]
+fn is_named(message: *const libc::msghdr) -> bool {
+    raw::copy(message).is_some_and(|message| !message.msg_name.is_null())
+}
+
+/// Returns whether the descriptor is a Unix socket.
+#[cold]
+fn is_unix(fd: c_int) -> bool {
+    option_of(fd, libc::SO_DOMAIN) == Some(libc::AF_UNIX)
+}
+
+/// Repeats a call, `part` from how much is done, until all is done or there is an error or a time-out. Returns how much
+/// was done; if nothing was, the error. An error that comes later is left for the next call.
 #[inline(always)]
 pub(crate) fn all_of(
     call: Call,
@@ -157,7 +210,9 @@ pub(crate) fn all_of(
     let wait = call.begin();
     let first = part(0);
     if first != EAGAIN && (first <= 0 || first as usize >= len) {
-        call.counter.pass();
+        if first != LEAVE {
+            call.counter.pass();
+        }
         return first;
     }
     rest_of(call, caller, wait, len, first, part, kernel)
@@ -185,9 +240,15 @@ fn rest_of(
     let result = call.run_slow(
         caller,
         wait,
-        || match advance(part(done.get())) {
-            more if more > 0 && done.get() < len => EAGAIN,
-            last => last,
+        || {
+            // A try would take the error away, and might send SIGPIPE; the kernel keeps it for the next call.
+            if done.get() > 0 && ready(call.fd, 0) {
+                return 0;
+            }
+            match advance(part(done.get())) {
+                more if more > 0 && done.get() < len => EAGAIN,
+                last => last,
+            }
         },
         || advance(kernel(done.get())),
     );
@@ -199,10 +260,98 @@ fn rest_of(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize) };
     // SAFETY: by the caller.
     let with = move |flags: c_int| unsafe { sys!(SYS_sendmsg, fd, message, flags) };
-    c(unless_unusual(Call::write(fd, &counters::sendmsg), flags, libc::MSG_DONTWAIT, with))
+    let Place::Goroutine(caller) = place() else { return c(with(flags)) };
+    if flags & libc::MSG_DONTWAIT != 0 {
+        return c(with(flags));
+    }
+    let attempt = move || match with(flags | libc::MSG_DONTWAIT) {
+        EAGAIN if is_unix(fd) && is_named(message) => LEAVE,
+        result => result,
+    };
+    let counter = &counters::sendmsg;
+    let result = Call::write(fd, counter).run(caller, attempt, move || with(flags));
+    c(unless_left(counter, caller, result, |_| with(flags)))
+}
+
+/// Receives messages: as many as there is room for, or those that are there, if one is. With a time-out, which the
+/// kernel looks at after each message, the call is the kernel's.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut libc::mmsghdr,
+    n: libc::c_uint,
+    flags: c_int,
+    time: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(recvmmsg(
+            fd: c_int, messages: *mut libc::mmsghdr, n: libc::c_uint, flags: c_int, time: *mut
+            libc::timespec
+        ) -> c_int)
+    };
+    let part = move |done: usize, flags: c_int| {
+        // SAFETY: by the caller; `done` of the messages are behind us.
+        unsafe { sys!(SYS_recvmmsg, fd, messages.wrapping_add(done), n as usize - done, flags, time) }
+    };
+    let counter = &counters::recvmmsg;
+    c(match place() {
+        Place::Goroutine(caller) if flags & RECEIVES_OTHERWISE == 0 && time.is_null() => {
+            let call = Call::read(fd, counter);
+            let attempt = move |done| part(done, flags | libc::MSG_DONTWAIT);
+            match flags & libc::MSG_WAITFORONE {
+                0 => all_of(call, caller, n as usize, attempt, move |done| part(done, flags)),
+                _ => call.run(caller, move || attempt(0), move || part(0, flags)),
+            }
+        }
+        Place::Goroutine(caller) if flags & libc::MSG_DONTWAIT == 0 => {
+            counter.fall_back();
+            block(caller, || part(0, flags))
+        }
+        _ => part(0, flags),
+    }) as c_int
+}
+
+/// Sends messages, all of them.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmmsg(
+    fd: c_int,
+    messages: *mut libc::mmsghdr,
+    n: libc::c_uint,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, n: libc::c_uint, flags: c_int) -> c_int)
+    };
+    let part = move |done: usize, flags: c_int| {
+        // SAFETY: by the caller; `done` of the messages are behind us.
+        unsafe { sys!(SYS_sendmmsg, fd, messages.wrapping_add(done), n as usize - done, flags) }
+    };
+    let counter = &counters::sendmmsg;
+    c(match place() {
+        Place::Goroutine(caller) if flags & libc::MSG_DONTWAIT == 0 => {
+            let attempt = move |done| match part(done, flags | libc::MSG_DONTWAIT) {
+                EAGAIN if is_unix(fd) && is_named(messages.wrapping_add(done).cast()) => LEAVE,
+                result => result,
+            };
+            let kernel = move |done| part(done, flags);
+            let result = all_of(Call::write(fd, counter), caller, n as usize, attempt, kernel);
+            unless_left(counter, caller, result, kernel)
+        }
+        _ => part(0, flags),
+    }) as c_int
 }
 
 /// Accepts a connection, as `accept4` without flags.
@@ -210,7 +359,9 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_i
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept(fd: c_int, from: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int {
+unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(accept(fd: c_int, from: *mut libc::sockaddr, len: *mut libc::socklen_t) -> c_int) };
     // SAFETY: by the caller.
     unsafe { accept_with(&counters::accept, fd, from, len, 0) }
 }
@@ -220,12 +371,16 @@ unsafe extern "C" fn accept(fd: c_int, from: *mut libc::sockaddr, len: *mut libc
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept4(
+unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     from: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(accept4(fd: c_int, from: *mut libc::sockaddr, len: *mut libc::socklen_t, flags: c_int) -> c_int)
+    };
     // SAFETY: by the caller.
     unsafe { accept_with(&counters::accept4, fd, from, len, flags) }
 }
@@ -248,7 +403,7 @@ unsafe fn accept_with(
     }
     let Some(slot) = Slot::of(fd) else { return c(block(caller, kernel)) as c_int };
     let attempt = || {
-        let _only = slot.accept_alone();
+        let _only = slot.alone();
         if ready(fd, libc::POLLIN) { kernel() } else { EAGAIN }
     };
     let call = Call { reason: WaitReason::NetAccept, ..Call::read(fd, counter) };
@@ -262,7 +417,9 @@ unsafe fn accept_with(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn connect(fd: c_int, to: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+unsafe extern "C-unwind" fn connect(fd: c_int, to: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe { plain!(connect(fd: c_int, to: *const libc::sockaddr, len: libc::socklen_t) -> c_int) };
     // SAFETY: by the caller.
     let kernel = || unsafe { sys!(SYS_connect, fd, to, len) };
     let Place::Goroutine(caller) = place() else { return c(kernel()) as c_int };
@@ -279,11 +436,13 @@ unsafe extern "C" fn connect(fd: c_int, to: *const libc::sockaddr, len: libc::so
         return c(block(caller, kernel)) as c_int;
     }
     let started_ns = now_ns();
-    let timeout_ns = timeout_ns(fd, libc::SO_SNDTIMEO);
-    let result = {
+    let (timeout_ns, result) = {
+        // Another goroutine that connects the same socket would take the short time-out for the program's.
+        let _only = Slot::of(fd).map(Slot::alone);
+        let timeout_ns = timeout_ns(fd, libc::SO_SNDTIMEO);
         let _turn = TURNS.acquire();
         let _short = ShortTimeout::new(fd);
-        mungo::blocking(kernel)
+        (timeout_ns, mungo::blocking(kernel))
     };
     if result != EINPROGRESS && result != EINTR {
         counter.pass();
@@ -314,12 +473,7 @@ static TURNS: Semaphore = Semaphore::new(AT_ONCE);
 
 /// Returns how the attempt to connect ended: 0 or the error.
 fn connected(fd: c_int) -> i64 {
-    let mut error: c_int = 0;
-    let mut len = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: room for as many bytes as the length says.
-    let got =
-        unsafe { sys!(SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_ERROR, &raw mut error, &raw mut len) };
-    if got < 0 { got } else { -i64::from(error) }
+    option_of(fd, libc::SO_ERROR).map_or(EBADF, |error| -i64::from(error))
 }
 
 /// The shortest time-out for a call that sends or connects, until it is dropped.
@@ -352,12 +506,15 @@ impl Drop for ShortTimeout {
     }
 }
 
+/// The options that are time-outs: the last two for times of 64 bits, of which x86-64 and aarch64 have no others.
+const TIMEOUTS: [c_int; 4] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, 66, 67];
+
 /// Sets an option of a socket, which may be a time-out.
 ///
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn setsockopt(
+unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,
@@ -366,5 +523,6 @@ unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: by the caller.
     let set = || unsafe { sys!(SYS_setsockopt, fd, level, option, value, len) };
-    c(if level == libc::SOL_SOCKET { changing(fd, set) } else { set() }) as c_int
+    let is_timeout = level == libc::SOL_SOCKET && TIMEOUTS.contains(&option);
+    c(if is_timeout { changing(set) } else { set() }) as c_int
 }

@@ -16,7 +16,7 @@ macro_rules! of_threads {
         /// # Safety
         /// As the C library's.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($thread: libc::pthread_t $(, $value: $type)*) -> c_int {
+        unsafe extern "C-unwind" fn $name($thread: libc::pthread_t $(, $value: $type)*) -> c_int {
             if is_goroutine($thread) {
                 return $goroutine;
             }
@@ -159,7 +159,7 @@ fn wait_by(clock: libc::clockid_t) -> Option<c_int> {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_clockjoin_np(
+unsafe extern "C-unwind" fn pthread_clockjoin_np(
     thread: libc::pthread_t,
     value: *mut *mut c_void,
     clock: libc::clockid_t,
@@ -186,7 +186,7 @@ unsafe extern "C" fn pthread_clockjoin_np(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_timedjoin_np(
+unsafe extern "C-unwind" fn pthread_timedjoin_np(
     thread: libc::pthread_t,
     value: *mut *mut c_void,
     time: *const libc::timespec,

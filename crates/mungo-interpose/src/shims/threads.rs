@@ -7,6 +7,7 @@
 //!
 //! Threads with a stack, a scheduling class or CPUs that the program chose stay threads, and so do the runtime's.
 
+use crate::shims::masks;
 use crate::shims::next::next;
 use crate::shims::raw::sys;
 use crate::shims::thread_start::{Start, call};
@@ -113,6 +114,8 @@ fn find_block(thread: libc::pthread_t) -> usize {
 struct Kind {
     stack_size: usize,
     is_detached: bool,
+    /// The signals that it blocks: those of the attributes, or its creator's.
+    mask: u64,
 }
 
 unsafe extern "C" {
@@ -162,7 +165,26 @@ impl Kind {
         // SAFETY: a set of ours.
         let has_cpus = unsafe { libc::CPU_COUNT(&cpus) } as usize != 8 * size_of_val(&cpus);
         let is_usual = failed == 0 && !has_own_stack && !has_class && !has_cpus;
-        is_usual.then_some(Kind { stack_size, is_detached: detached == libc::PTHREAD_CREATE_DETACHED })
+        // SAFETY: by the caller.
+        let mask = unsafe { mask_of(attributes) }.unwrap_or_else(masks::own);
+        let is_detached = detached == libc::PTHREAD_CREATE_DETACHED;
+        is_usual.then_some(Kind { stack_size, is_detached, mask })
+    }
+}
+
+/// Returns the signal mask of attributes that have one.
+///
+/// # Safety
+/// `attributes` were initialised.
+unsafe fn mask_of(attributes: *const libc::pthread_attr_t) -> Option<u64> {
+    type Function = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
+    static NEXT: Next = Next::new(c"pthread_attr_getsigmask_np"); // since glibc 2.32
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the C library's function has this type; there is room for the set, whose first 64 bits are the kernel's.
+    unsafe {
+        let found = NEXT.get() != 0
+            && std::mem::transmute::<usize, Function>(NEXT.get())(attributes, set.as_mut_ptr()) == 0;
+        found.then(|| set.as_ptr().cast::<u64>().read())
     }
 }
 
@@ -171,6 +193,7 @@ struct Begin {
     start: Start,
     argument: *mut c_void,
     own: libc::pthread_t,
+    mask: u64,
     life: Arc<Life>,
 }
 
@@ -181,6 +204,7 @@ impl Begin {
     /// Runs the thread, on its goroutine.
     fn run(self) -> Value {
         OWN.set(self.own);
+        masks::inherit(self.mask);
         self.life.block.store(thread_block(), Release); // ORDERING: with `find_block`
         // SAFETY: by the caller of `pthread_create`.
         let value = unsafe { call(self.start, self.argument) }.unwrap_or_else(|| EXIT.get());
@@ -254,7 +278,7 @@ unsafe fn spawn(thread: *mut libc::pthread_t, kind: &Kind, start: Start, argumen
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let own = 2 * NEXT.fetch_add(1, Relaxed) + 1;
     let life = Arc::new(Life { block: AtomicUsize::new(0), ended: AtomicU32::new(0) });
-    let begin = Begin { start, argument, own, life: life.clone() };
+    let begin = Begin { start, argument, own, mask: kind.mask, life: life.clone() };
     // SAFETY: by the caller. Before it begins: it may look there for itself.
     unsafe { thread.write(own) };
     LIVE.fetch_add(1, Relaxed);
@@ -313,7 +337,7 @@ unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int {
     if is_goroutine(thread) {
         // SAFETY: by the caller.
         return unsafe { join(thread, value) };

@@ -2,6 +2,7 @@
 
 use crate::counters;
 use crate::shims::futex::after_ns;
+use crate::shims::plain::plain;
 use crate::shims::raw::{self, c, sys};
 use crate::shims::wait::block;
 use mungo::interpose::{Place, place};
@@ -34,12 +35,19 @@ pub(crate) unsafe fn deadline_ns(time: *const libc::timespec, is_relative: bool)
 /// # Safety
 /// As the C library's.
 #[cfg_attr(not(target_arch = "aarch64"), unsafe(no_mangle))]
-pub(super) unsafe extern "C" fn clock_nanosleep(
+pub(super) unsafe extern "C-unwind" fn clock_nanosleep(
     clock: libc::clockid_t,
     flags: c_int,
     time: *const libc::timespec,
     left: *mut libc::timespec,
 ) -> c_int {
+    // SAFETY: by the caller; the C library's function has this type.
+    unsafe {
+        plain!(clock_nanosleep(
+            clock: libc::clockid_t, flags: c_int, time: *const libc::timespec, left: *mut
+            libc::timespec
+        ) -> c_int)
+    };
     // SAFETY: by the caller.
     let sleep = || unsafe { sys!(SYS_clock_nanosleep, clock, flags, time, left) };
     let Place::Goroutine(caller) = place() else { return -sleep() as c_int };
@@ -69,7 +77,7 @@ pub(super) unsafe extern "C" fn clock_nanosleep(
 /// As the C library's.
 #[cfg(not(target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+unsafe extern "C-unwind" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
     // SAFETY: by the caller.
     let error = unsafe { clock_nanosleep(libc::CLOCK_MONOTONIC, 0, time, left) };
     c(-i64::from(error)) as c_int
@@ -78,7 +86,7 @@ unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::tim
 /// Sleeps for some µs.
 #[cfg(not(target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
-extern "C" fn usleep(us: libc::c_uint) -> c_int {
+extern "C-unwind" fn usleep(us: libc::c_uint) -> c_int {
     let time = libc::timespec { tv_sec: i64::from(us / 1_000_000), tv_nsec: i64::from(us % 1_000_000) * 1000 };
     // SAFETY: the time outlives the call.
     unsafe { nanosleep(&time, std::ptr::null_mut()) }
@@ -86,7 +94,7 @@ extern "C" fn usleep(us: libc::c_uint) -> c_int {
 
 /// Lets others run: other goroutines, for a goroutine.
 #[unsafe(no_mangle)]
-extern "C" fn sched_yield() -> c_int {
+extern "C-unwind" fn sched_yield() -> c_int {
     match place() {
         Place::Goroutine(caller) if caller.may_suspend() => {
             counters::sched_yield.park();
@@ -101,7 +109,7 @@ extern "C" fn sched_yield() -> c_int {
 /// Sleeps for some seconds. Returns how many are left, should a signal end it.
 #[cfg(not(target_arch = "aarch64"))]
 #[unsafe(no_mangle)]
-extern "C" fn sleep(seconds: libc::c_uint) -> libc::c_uint {
+extern "C-unwind" fn sleep(seconds: libc::c_uint) -> libc::c_uint {
     let mut time = libc::timespec { tv_sec: i64::from(seconds), tv_nsec: 0 };
     // SAFETY: the time outlives the call.
     match unsafe { nanosleep(&time, &mut time) } {

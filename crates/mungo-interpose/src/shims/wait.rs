@@ -3,7 +3,7 @@
 use crate::counters::Counter;
 use crate::shims::raw::{self, EAGAIN, EBADF, sys};
 use mungo::WaitReason;
-use mungo::interpose::{Caller, Side, Slot, Wait, now_ns};
+use mungo::interpose::{Caller, Side, Slot, Wait, changes, now_ns};
 use std::ffi::c_int;
 
 /// A call that may have to wait for a descriptor.
@@ -172,6 +172,7 @@ impl Call {
                 Some(Found::Until(ns))
             }
             Limit::Option(option) => {
+                let changes = changes();
                 if is_nonblocking(self.fd) {
                     // The mode means nothing for a file: a read that misses the page cache waits for the disk.
                     let is_file = self.may_be_file && is_file(self.fd);
@@ -180,7 +181,7 @@ impl Call {
                 let timeout_ns = timeout_ns(self.fd, option);
                 slot.register(self.fd).ok()?;
                 if timeout_ns == u64::MAX {
-                    slot.know(self.side);
+                    slot.know(self.side, changes);
                     if self.room != 0 && is_tcp(self.fd) {
                         slot.note_stream();
                     }
@@ -233,13 +234,16 @@ pub(crate) fn timeout_ns(fd: c_int, option: c_int) -> u64 {
 
 /// Returns whether the descriptor is a TCP socket.
 fn is_tcp(fd: c_int) -> bool {
-    let mut protocol: c_int = 0;
+    option_of(fd, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+}
+
+/// Returns a number that the kernel knows of a socket; `None`: it is no socket.
+pub(crate) fn option_of(fd: c_int, option: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
     // SAFETY: room for as many bytes as the length says.
-    let got = unsafe {
-        sys!(SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, &raw mut protocol, &raw mut len)
-    };
-    got == 0 && protocol == libc::IPPROTO_TCP
+    let got = unsafe { sys!(SYS_getsockopt, fd, libc::SOL_SOCKET, option, &raw mut value, &raw mut len) };
+    (got == 0).then_some(value)
 }
 
 /// Returns which of `events` the descriptor is ready for, without waiting; errors and the end count as ready.

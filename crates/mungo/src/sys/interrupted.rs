@@ -34,13 +34,49 @@ pub(crate) fn in_system_call(context: *mut c_void) -> bool {
     }
 }
 
+/// Calls that the kernel never restarts after a signal, and that can be made again: they have done nothing when they
+/// return EINTR. Those that read, write, send and receive are here for sockets with a time-out (`SO_RCVTIMEO`); the
+/// kernel restarts others. Sorted by what they wait for.
+///
+/// WHY NOT `connect`, which goes on in the kernel and must not begin anew; `pause` and `sigsuspend`, which a signal is
+/// to end; `io_uring_enter`, which may have begun something.
+#[cfg(mungo_native)]
+const REPEATABLE: [i64; 27] = [
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_preadv2,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwritev2,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_accept4,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_io_getevents,
+];
+
 /// Repeats a system call that the signal hit and that is never restarted after one. The monitor saw a thread that did
 /// not sleep, but it had just begun such a call, or had not yet returned from one. It makes the call once more instead
 /// of returning EINTR: glibc loads the call's number just before, and the kernel has kept the arguments. The kernel has
 /// brought the time-outs of `select`, `pselect` and `ppoll` up to date, and that of `nanosleep` if the remaining time
 /// is to go where the wanted one is, as in `std::thread::sleep`; a sleep until a point in time ends when it should.
-/// `poll`, `epoll_wait`, `epoll_pwait` and other sleeps begin anew: each time that one is hit, it takes longer by the
-/// time that was over.
+/// All other time-outs begin anew: each time that such a call is hit, it takes longer by the time that was over.
 ///
 /// Rejected: a closer look at the thread before the signal (how often it slept, by `/proc`). It costs the mixed web
 /// server a tenth of its requests, and a call that begins at the very moment is interrupted all the same.
@@ -51,16 +87,7 @@ pub(crate) fn repeat_call(context: *mut c_void) {
     const PREFIX: u8 = 0x41;
     /// Bytes of this instruction and `syscall`.
     const LENGTH: usize = 7;
-    const CALLS: [i64; 8] = [
-        libc::SYS_nanosleep,
-        libc::SYS_clock_nanosleep,
-        libc::SYS_poll,
-        libc::SYS_ppoll,
-        libc::SYS_select,
-        libc::SYS_pselect6,
-        libc::SYS_epoll_wait,
-        libc::SYS_epoll_pwait,
-    ];
+    const CALLS: [i64; 4] = [libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait, libc::SYS_accept];
     // SAFETY: the kernel's context is valid. Code that has just run can be read, and so can what lies on the same page.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
@@ -71,7 +98,7 @@ pub(crate) fn repeat_call(context: *mut c_void) {
         }
         let [prefix, load, number @ ..] = *((after - LENGTH - 1) as *const [u8; 6]);
         let number = i64::from(u32::from_le_bytes(number));
-        if load == LOAD && prefix != PREFIX && CALLS.contains(&number) {
+        if load == LOAD && prefix != PREFIX && (REPEATABLE.contains(&number) || CALLS.contains(&number)) {
             registers[libc::REG_RIP as usize] -= LENGTH as i64;
         }
     }
@@ -106,17 +133,13 @@ pub(crate) fn repeat_call(context: *mut c_void) {
     const COPY: u64 = 0xaa00_03e9; // mov x9, x0
     const SVC: u64 = 0xd400_0001; // svc #0
     const SVC_LEN: u64 = 4;
-    const CALLS: [i64; 5] = [
-        libc::SYS_nanosleep,
-        libc::SYS_clock_nanosleep,
-        libc::SYS_ppoll,
-        libc::SYS_pselect6,
-        libc::SYS_epoll_pwait,
-    ];
+    const CALLS: [i64; 1] = [libc::SYS_accept];
     // SAFETY: the kernel's context is valid.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     let is_interrupted = registers.regs[0] as i64 == -i64::from(libc::EINTR);
-    if !is_interrupted || !CALLS.contains(&(registers.regs[8] as i64)) || !registers.pc.is_multiple_of(8) {
+    let number = registers.regs[8] as i64;
+    let is_repeatable = REPEATABLE.contains(&number) || CALLS.contains(&number);
+    if !is_interrupted || !is_repeatable || !registers.pc.is_multiple_of(8) {
         return;
     }
     // SAFETY: code that has just run can be read, and so can what lies on the same page.

@@ -17,6 +17,12 @@ impl Next {
         Next { name, at: AtomicUsize::new(0) }
     }
 
+    /// Returns its address, if it was asked for before.
+    #[inline]
+    pub fn known(&self) -> Option<usize> {
+        Some(self.at.load(Relaxed)).filter(|at| *at != 0)
+    }
+
     /// Returns its address; 0: there is none.
     pub fn get(&self) -> usize {
         match self.at.load(Relaxed) {

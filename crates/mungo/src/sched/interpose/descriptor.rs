@@ -5,16 +5,20 @@
 //! says EEXIST if number and file are the same as before. What was found out about a number ([`Slot::is_known`]) holds
 //! for [`TRUST_NS`] of a wait, and is then found out again.
 //!
+//! Mode and time-outs belong to the open file, which may have many numbers, in this process and others. So a change by
+//! any number ([`note_change`]) makes all slots forget: they have the count of changes at which they were asked.
+//!
 //! Slots are never freed; there are as many as the program had descriptors that waited, at a time.
 
-use super::Caller;
+use super::{Caller, Place};
 use crate::reason::WaitReason;
 use crate::sched::netpoll::{self, Direction, Record, Seen, Waited};
+use crate::sched::run::task;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed},
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +33,30 @@ const LIMIT: usize = 1 << 20;
 type Chunk = [AtomicPtr<Slot>; CHUNK];
 
 static TABLE: [AtomicPtr<Chunk>; LIMIT / CHUNK] = [const { AtomicPtr::new(null_mut()) }; LIMIT / CHUNK];
+
+/// Number of changes to the mode or a time-out of any descriptor, and 1.
+static CHANGES: AtomicU64 = AtomicU64::new(1);
+
+/// Returns the count of changes, to be asked before a descriptor is looked at.
+pub fn changes() -> u64 {
+    CHANGES.load(Acquire) // ORDERING: before the look, and with `note_change`
+}
+
+/// Notes that a descriptor's mode or time-out was changed: what is known of all descriptors may be wrong.
+pub fn note_change() {
+    CHANGES.fetch_add(1, Release); // ORDERING: with `changes`: what is asked after that is asked after the change
+}
+
+/// Returns whether a call from there may take locks of the runtime: not inside it, nor in a signal handler, which
+/// may have interrupted their holder.
+pub fn may_lock(place: Place) -> bool {
+    match place {
+        // A thread of a runtime that is between two goroutines: a handler may have interrupted it with a lock in hand.
+        Place::Thread => task::with_runtime_of_thread(|_| ()).is_none(),
+        Place::Goroutine(caller) => caller.may_suspend(),
+        Place::Inside(_) => false,
+    }
+}
 
 /// One of the two sides of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +86,13 @@ pub struct Slot {
     is_ours: AtomicBool,
     /// Whether it is registered for a type of `net`.
     is_nets: AtomicBool,
-    /// What is known of each side: it blocks, has no time-out, and is registered.
-    knows_read: AtomicBool,
-    knows_write: AtomicBool,
-    /// Held by a goroutine that accepts. std's, which parks goroutines: it is held over a system call that may block.
-    accepting: Mutex<()>,
+    /// What is known of each side: at this count of changes it blocked, had no time-out, and was registered; 0:
+    /// nothing.
+    knows_read: AtomicU64,
+    knows_write: AtomicU64,
+    /// Held by a goroutine that accepts or connects. std's, which parks goroutines: it is held over a system call that
+    /// may block.
+    one_at_a_time: Mutex<()>,
     /// Whether, besides, it is a stream whose short reads mean that there is no more: TCP.
     is_stream: AtomicBool,
 }
@@ -98,9 +128,9 @@ impl Slot {
             closed: AtomicU32::new(0),
             is_ours: AtomicBool::new(false),
             is_nets: AtomicBool::new(false),
-            knows_read: AtomicBool::new(false),
-            knows_write: AtomicBool::new(false),
-            accepting: Mutex::new(()),
+            knows_read: AtomicU64::new(0),
+            knows_write: AtomicU64::new(0),
+            one_at_a_time: Mutex::new(()),
             is_stream: AtomicBool::new(false),
         }))
     }
@@ -112,7 +142,7 @@ impl Slot {
         }
     }
 
-    fn knows(&self, side: Side) -> &AtomicBool {
+    fn knows(&self, side: Side) -> &AtomicU64 {
         match side {
             Side::Read => &self.knows_read,
             Side::Write => &self.knows_write,
@@ -121,12 +151,12 @@ impl Slot {
 
     /// Returns whether the descriptor, when it was last asked, blocked without a time-out and was registered.
     pub fn is_known(&self, side: Side) -> bool {
-        self.knows(side).load(Relaxed)
+        self.knows(side).load(Relaxed) == CHANGES.load(Relaxed)
     }
 
-    /// Notes that it blocks without a time-out.
-    pub fn know(&self, side: Side) {
-        self.knows(side).store(true, Relaxed);
+    /// Notes that it blocks without a time-out, as was found out at this count of [`changes`].
+    pub fn know(&self, side: Side, changes: u64) {
+        self.knows(side).store(changes, Relaxed);
     }
 
     /// Notes that a read which takes less than there is room for leaves nothing behind.
@@ -134,16 +164,16 @@ impl Slot {
         self.is_stream.store(true, Relaxed);
     }
 
-    /// Notes that its settings may have changed.
+    /// Notes that the number may stand for another file.
     pub fn forget(&self) {
         self.is_stream.store(false, Relaxed);
-        self.knows_read.store(false, Relaxed);
-        self.knows_write.store(false, Relaxed);
+        self.knows_read.store(0, Relaxed);
+        self.knows_write.store(0, Relaxed);
     }
 
-    /// Lets one goroutine at a time accept from it, until the result is dropped. Parks the caller.
-    pub fn accept_alone(&self) -> MutexGuard<'_, ()> {
-        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets one goroutine at a time accept from it, or connect it, until the result is dropped. Parks the caller.
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
+        self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether it belongs to a type of [`net`](crate::net): it does not block.
@@ -301,5 +331,37 @@ fn publish<T>(place: &'static AtomicPtr<T>, make: impl FnOnce() -> T) -> &'stati
             // SAFETY: never freed.
             unsafe { &*first }
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+
+    /// A handler closes a descriptor on a worker's thread, which it interrupted with a lock in its hands.
+    #[test]
+    fn a_close_on_a_runtimes_thread_takes_no_lock() {
+        let runtime = crate::Runtime::builder().procs(1).build().expect("a runtime");
+        assert!(may_lock(Place::Thread), "a plain thread");
+        let shared = runtime.shared().clone();
+        let on_worker = std::thread::spawn(move || {
+            task::adopt_thread(&shared);
+            let may = may_lock(Place::Thread);
+            task::leave_thread(&shared);
+            may
+        });
+        assert!(!on_worker.join().expect("no panic"));
+    }
+
+    #[test]
+    fn a_change_by_one_number_is_a_change_of_all() {
+        let slot = Slot::of(77_777).expect("a slot");
+        let before = changes();
+        slot.know(Side::Read, before);
+        assert!(slot.is_known(Side::Read) || changes() != before, "other tests may change something");
+        note_change();
+        assert!(!slot.is_known(Side::Read));
+        slot.know(Side::Read, before);
+        assert!(!slot.is_known(Side::Read), "it was asked before the change");
     }
 }

@@ -12,6 +12,7 @@
 //! 4. In a forked child everything is [`Place::Thread`].
 
 mod descriptor;
+mod forked;
 pub(crate) mod futex;
 mod threads;
 #[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
@@ -19,7 +20,9 @@ mod waits;
 
 pub use crate::sys::signal::note_unusual as note_unusual_signals;
 pub(crate) use descriptor::note_net;
-pub use descriptor::{Refusal, Side, Slot, Wait};
+pub use descriptor::{Refusal, Side, Slot, Wait, changes, may_lock, note_change};
+pub(crate) use forked::note_decision;
+pub use forked::{is_on, note_fork};
 pub use futex::{FutexWait, InKernel, futex_wait, futex_wake, wake_goroutines};
 pub use threads::{may_be_goroutine, set_thread_names, thread_block};
 #[cfg(all(mungo_own_tls, target_arch = "aarch64"))]
@@ -35,7 +38,7 @@ use crate::sys::clock;
 use crate::sys::interrupted::own_signal_mask;
 use crate::sys::signal;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr,
+    AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -54,31 +57,6 @@ pub enum Place {
 /// A goroutine that calls.
 #[derive(Clone, Copy)]
 pub struct Caller(&'static G);
-
-/// Whether this process is a child that `fork` made: it has one thread, and no runtime.
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-/// Notes, in the child, that the process was forked.
-pub extern "C" fn note_fork() {
-    FORKED.store(true, Relaxed);
-    IS_ON.store(false, Relaxed);
-}
-
-/// Returns whether goroutines of this process may wait in shims: they have thread-locals of their own (`errno` above
-/// all), the process was not forked, and `MUNGO_DEBUG` does not say `interpose=0`.
-#[inline]
-pub fn is_on() -> bool {
-    IS_ON.load(Relaxed)
-}
-
-/// What [`is_on`] says. Written when a runtime starts, and in a forked child.
-static IS_ON: AtomicBool = AtomicBool::new(false);
-
-/// Decides about [`is_on`], when a runtime starts.
-pub(crate) fn note_decision() {
-    let is_on = current::own_tls() && !FORKED.load(Relaxed) && crate::debug_env::get().interpose;
-    IS_ON.store(is_on, Relaxed);
-}
 
 /// Returns where the call comes from. Takes 1 to 2 ns on a plain thread, no lock and no memory.
 #[inline(always)]

@@ -1,18 +1,17 @@
 //! Threads of the program that are goroutines: what `pthread_create` of `mungo-interpose` asks the runtime.
 
-use super::{FORKED, Place, place};
+use super::{Place, forked, place};
 use crate::sched::run::current;
 use crate::sched::start::default_runtime;
 use crate::stack::tls;
 use crate::sys::thread;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Returns whether a thread that the caller is about to start may be a goroutine: it is not one of the runtime's own,
 /// the caller is not inside the runtime, and goroutines have their own thread-locals here. Starts the default runtime
 /// if there is none yet.
 pub fn may_be_goroutine() -> bool {
     if thread::is_own()
-        || FORKED.load(Relaxed)
+        || forked::is_child()
         || !crate::debug_env::get().interpose
         || matches!(place(), Place::Inside(_))
     {

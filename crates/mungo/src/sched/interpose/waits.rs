@@ -12,11 +12,12 @@ use std::sync::atomic::{
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub struct Waits {
-    pub clock_nanosleep: unsafe extern "C" fn(clockid_t, c_int, *const timespec, *mut timespec) -> c_int,
-    pub poll: unsafe extern "C" fn(*mut pollfd, nfds_t, c_int) -> c_int,
-    pub ppoll: unsafe extern "C" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
-    pub select: unsafe extern "C" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int,
-    pub pselect: unsafe extern "C" fn(
+    pub clock_nanosleep: unsafe extern "C-unwind" fn(clockid_t, c_int, *const timespec, *mut timespec) -> c_int,
+    pub poll: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int) -> c_int,
+    pub ppoll: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
+    pub select:
+        unsafe extern "C-unwind" fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int,
+    pub pselect: unsafe extern "C-unwind" fn(
         c_int,
         *mut fd_set,
         *mut fd_set,
@@ -24,8 +25,9 @@ pub struct Waits {
         *const timespec,
         *const sigset_t,
     ) -> c_int,
-    pub epoll_wait: unsafe extern "C" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
-    pub epoll_pwait: unsafe extern "C" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
+    pub epoll_wait: unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
+    pub epoll_pwait:
+        unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
 }
 
 /// Set once, before `main`; null: this process has no shims.
