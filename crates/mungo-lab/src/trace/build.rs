@@ -82,6 +82,27 @@ struct Waiting {
     queue: Option<usize>,
 }
 
+impl Waiting {
+    /// Returns what follows: goroutine `g` starts on `p`, or with `never_ran` the trace ends before that.
+    fn span(&self, at: u64, g: u32, p: u32, never_ran: bool) -> Span {
+        Span {
+            start: at,
+            end: at,
+            ready: self.since.min(at),
+            g,
+            p,
+            home: self.home,
+            waker: self.waker,
+            by: NONE,
+            stack: 0,
+            reason: 0,
+            cause: self.cause,
+            why: Why::Unfinished,
+            never_ran,
+        }
+    }
+}
+
 /// A queue's length, and when it became long.
 #[derive(Clone, Copy, Debug)]
 struct Depth {
@@ -121,7 +142,7 @@ pub(crate) struct Builder {
 pub(crate) fn build(trace: &Trace) -> Model {
     let mut builder = Builder::default();
     trace.events.iter().for_each(|event| builder.event(event, &trace.dictionary));
-    builder.finish(&trace.dictionary, trace.is_torn)
+    builder.finish(&trace.dictionary, trace.is_torn, trace.dropped)
 }
 
 /// Makes tables of a trace while it is read: less memory and time than [`build`]. Returns `None` if an event
@@ -137,7 +158,7 @@ pub(crate) fn stream(source: impl Read) -> Result<Option<Model>, mungo_trace::Er
         last_ns = event.time_ns;
         builder.event(&event, reader.dictionary());
     }
-    Ok(Some(builder.finish(reader.dictionary(), reader.is_torn())))
+    Ok(Some(builder.finish(reader.dictionary(), reader.is_torn(), reader.dropped())))
 }
 
 impl Builder {
@@ -331,21 +352,7 @@ impl Builder {
         self.close_proc(p, at, Why::Unfinished);
         self.not_idle(p, at);
         let index = self.model.spans.len() as u32;
-        self.model.spans.push(Span {
-            start: at,
-            end: at,
-            ready: waiting.since.min(at),
-            g,
-            p,
-            home: waiting.home,
-            waker: waiting.waker,
-            by: NONE,
-            stack: 0,
-            reason: 0,
-            cause: waiting.cause,
-            why: Why::Unfinished,
-            never_ran: false,
-        });
+        self.model.spans.push(waiting.span(at, g, p, false));
         self.now[g as usize].running = Some(index);
         self.on_proc[p as usize] = Some(index);
         self.model.procs[p as usize].spans.push(index);
@@ -482,10 +489,12 @@ impl Builder {
         self.model.regions.push(Region { name, is_task: id.0, g, start: 0, end: at, is_whole: false });
     }
 
-    /// Closes what is open.
-    pub(crate) fn finish(mut self, dictionary: &Dictionary, is_torn: bool) -> Model {
+    /// Closes what is open. `dropped`: the number of events that are missing, as the writer says. The events may tell
+    /// of more: of those from before the trace, or after the last word of the writer.
+    pub(crate) fn finish(mut self, dictionary: &Dictionary, is_torn: bool, dropped: u64) -> Model {
         let end = self.model.end;
         self.model.is_torn = is_torn;
+        self.model.counts.dropped = self.model.counts.dropped.max(dropped);
         // Names of places may come after the events that use them.
         let mut places = vec!["before the trace".to_owned(); self.place_ids.len() + 1];
         for (id, at) in &self.place_ids {
@@ -531,21 +540,7 @@ impl Builder {
         let first = self.model.procs.iter().position(of_runtime).map(|p| p as u32);
         let p = if waiting.home == NONE { first } else { Some(waiting.home) };
         let Some(p) = p else { return };
-        self.model.spans.push(Span {
-            start: end,
-            end,
-            ready: waiting.since.min(end),
-            g: g as u32,
-            p,
-            home: waiting.home,
-            waker: waiting.waker,
-            by: NONE,
-            stack: 0,
-            reason: 0,
-            cause: waiting.cause,
-            why: Why::Unfinished,
-            never_ran: true,
-        });
+        self.model.spans.push(waiting.span(end, g as u32, p, true));
         self.model.procs[p as usize].spans.push(index);
     }
 }

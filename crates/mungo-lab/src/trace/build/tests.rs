@@ -331,6 +331,63 @@ fn without_all_events_no_holder_is_named() {
     assert!(model.held.len() == 1 && analyse(&model).graph.edges.is_empty());
 }
 
+/// The writer counts what is missing, and events tell of it: perhaps of a part.
+#[test]
+fn what_the_writer_alone_knows_to_be_missing_is_missing() {
+    let script = |dropped, told| {
+        let mut script = Script::default()
+            .start(0, 0, 1)
+            .at(9, 0, Kind::HeldBy { g: Some(1), holder: 2 })
+            .park_for(10, 0, 1, "mutex", 0x20)
+            .at(11, 0, Kind::Dropped { count: told });
+        script.trace.dropped = dropped;
+        script.model()
+    };
+    for (dropped, told) in [(5, 0), (5, 3), (3, 5)] {
+        let model = script(dropped, told);
+        let analysis = analyse(&model);
+        assert!(model.held.len() == 1 && analysis.graph.edges.is_empty());
+        assert!(analysis.verdicts.iter().any(|v| v.key == "dropped" && v.title == "5 events are missing"));
+    }
+    assert_eq!(analyse(&script(0, 0)).graph.edges.len(), 1);
+}
+
+/// 1 had the mutex that 2 parked for, and gave it back. Then a thread that is no goroutine has it, or a goroutine of
+/// another runtime: 3 parks for it and names no holder.
+#[test]
+fn a_holder_from_before_is_none_where_a_later_wait_names_none() {
+    let held = |g, holder| Kind::HeldBy { g: Some(g), holder };
+    let script = Script::default()
+        .start(0, 0, 2)
+        .at(9, 0, held(2, 1))
+        .park_for(10, 0, 2, "mutex", 0x20)
+        .start(11, 0, 1)
+        .ready(12, 0, 2, Some(1), Cause::Woken)
+        .park_for(13, 0, 1, "join", 3)
+        .start(14, 0, 2)
+        .stop(15, 0, 2, Stop::Ended);
+    let edges = |script: Script| {
+        let model = script.at(100, 0, Kind::ProcIdle).model();
+        let analysis = analyse(&model);
+        let id = |g: u32| model.goroutines[g as usize].id;
+        (
+            analysis.graph.edges.iter().map(|e| (id(e.g), id(e.holder))).collect::<Vec<_>>(),
+            analysis.graph.cycles,
+        )
+    };
+    let (all, cycles) = edges(script.start(20, 0, 3).park_for(30, 0, 3, "mutex", 0x20));
+    assert_eq!((all, cycles.len()), (vec![(1, 3)], 0), "neither 1 nor 2 has it");
+    // Of another kind of lock, whose wake-ups say nothing: it was 1.
+    let script = Script::default()
+        .start(0, 0, 2)
+        .at(9, 0, held(2, 1))
+        .park_for(10, 0, 2, "rwlock write", 0x20)
+        .start(11, 0, 1)
+        .park_for(13, 0, 1, "join", 3);
+    let (all, cycles) = edges(script.start(20, 0, 3).park_for(30, 0, 3, "rwlock write", 0x20));
+    assert_eq!((all, cycles.len()), (vec![(1, 3)], 0), "1 had it, when 2 parked");
+}
+
 #[test]
 fn a_thread_without_a_cpu_is_named() {
     let no_cpu = |waited_ns| Kind::NoCpu { waited_ns, within_ms: 100 };
