@@ -80,17 +80,19 @@ struct Waiting {
     home: u32,
     /// Of `Builder::queues`; none if it lies in no queue.
     queue: Option<usize>,
+    in_policy: bool,
 }
 
 impl Waiting {
-    /// Returns what follows: goroutine `g` starts on `p`, or with `never_ran` the trace ends before that.
-    fn span(&self, at: u64, g: u32, p: u32, never_ran: bool) -> Span {
+    /// Returns what follows: M `m` starts goroutine `g` on `p`, or the trace ends before one does ([`NONE`]).
+    fn span(&self, at: u64, g: u32, p: u32, m: u32) -> Span {
         Span {
             start: at,
             end: at,
             ready: self.since.min(at),
             g,
             p,
+            m,
             home: self.home,
             waker: self.waker,
             by: NONE,
@@ -98,7 +100,8 @@ impl Waiting {
             reason: 0,
             cause: self.cause,
             why: Why::Unfinished,
-            never_ran,
+            never_ran: m == NONE,
+            in_policy: self.in_policy,
         }
     }
 }
@@ -130,6 +133,7 @@ pub(crate) struct Builder {
     /// The span that each processor is in, or none.
     on_proc: Vec<Option<u32>>,
     idle_since: Vec<Option<u64>>,
+    threadless_since: Vec<Option<u64>>,
     queues: Vec<Depth>,
     /// The queue of each processor.
     of_proc: Vec<usize>,
@@ -257,9 +261,11 @@ impl Builder {
         let next = self.model.procs.len() as u32;
         let index = *self.proc_ids.entry((runtime, p)).or_insert(next);
         if index == next {
-            self.model.procs.push(Proc { runtime, p, spans: Vec::new(), idle: Vec::new(), stolen: 0 });
+            let (spans, idle, without_thread) = (Vec::new(), Vec::new(), Vec::new());
+            self.model.procs.push(Proc { runtime, p, spans, idle, without_thread, stolen: 0 });
             self.on_proc.push(None);
             self.idle_since.push(None);
+            self.threadless_since.push(None);
             self.of_proc.push(self.queues.len());
             self.queues.push(Depth { home: index, length: 0, crowd: None });
         }
@@ -284,16 +290,17 @@ impl Builder {
     fn ready(&mut self, event: &Event, at: u64, g: u64, waker: u32, cause: u8, queue: Queue) {
         let g = self.goroutine(event.runtime, g);
         let p = self.proc_of(event).filter(|_| !is_shared(queue));
+        let in_policy = queue == Queue::Policy;
         let queue = match p {
             _ if queue == Queue::None => None,
             Some(p) => Some(self.of_proc[p as usize]),
             None => Some(self.shared_queue(event.runtime)),
         };
         let home = p.unwrap_or(NONE);
-        let mut waiting = Waiting { since: at, cause, waker, home, queue };
+        let mut waiting = Waiting { since: at, cause, waker, home, queue, in_policy };
         if let Some(before) = self.now[g as usize].ready {
             // It was queued already and has been moved: it waits since then.
-            waiting = Waiting { home, queue, ..before };
+            waiting = Waiting { home, queue, in_policy, ..before };
             self.leave(before.queue, at);
         }
         self.now[g as usize].ready = Some(waiting);
@@ -338,21 +345,24 @@ impl Builder {
         if let Some(waiting) = waiting {
             self.leave(waiting.queue, at);
         }
-        let waiting = waiting.unwrap_or(Waiting {
+        let mut waiting = waiting.unwrap_or(Waiting {
             since: at.saturating_sub(waited_ns),
             cause: if queue == Queue::Thread { cause_number(Cause::Unblocked) } else { CAUSE_UNKNOWN },
             waker: NONE,
             home: p,
             queue: None,
+            in_policy: false,
         });
-        self.open(at, g, p, waiting);
+        waiting.in_policy |= queue == Queue::Policy;
+        self.open(at, g, p, event.m, waiting);
     }
 
-    fn open(&mut self, at: u64, g: u32, p: u32, waiting: Waiting) {
+    fn open(&mut self, at: u64, g: u32, p: u32, m: u32, waiting: Waiting) {
         self.close_proc(p, at, Why::Unfinished);
         self.not_idle(p, at);
+        self.has_thread(p, at);
         let index = self.model.spans.len() as u32;
-        self.model.spans.push(waiting.span(at, g, p, false));
+        self.model.spans.push(waiting.span(at, g, p, m));
         self.now[g as usize].running = Some(index);
         self.on_proc[p as usize] = Some(index);
         self.model.procs[p as usize].spans.push(index);
@@ -441,18 +451,21 @@ impl Builder {
     fn gained(&mut self, event: &Event, at: u64) {
         if let Some(p) = self.proc_of(event) {
             self.not_idle(p, at);
+            self.has_thread(p, at);
         }
     }
 
     fn lost(&mut self, event: &Event, at: u64) {
         if let Some(p) = self.proc_of(event) {
             self.close_proc(p, at, Why::Blocked);
+            self.threadless_since[p as usize].get_or_insert(at);
         }
     }
 
     fn idle(&mut self, event: &Event, at: u64) {
         if let Some(p) = self.proc_of(event) {
             self.close_proc(p, at, Why::Unfinished);
+            self.has_thread(p, at);
             self.idle_since[p as usize].get_or_insert(at);
         }
     }
@@ -463,10 +476,18 @@ impl Builder {
         }
     }
 
+    fn has_thread(&mut self, p: u32, at: u64) {
+        if let Some(since) = self.threadless_since[p as usize].take() {
+            self.model.procs[p as usize].without_thread.push((since, at));
+        }
+    }
+
     fn blocked(&mut self, event: &Event, at: u64, g: u64) {
         let g = self.goroutine(event.runtime, g);
         if let Some(span) = self.now[g as usize].running {
             self.model.blocked.push(Blocked { span, at });
+            let p = self.model.spans[span as usize].p;
+            self.threadless_since[p as usize].get_or_insert(at);
             self.close_goroutine(g, at, Why::Blocked);
         }
     }
@@ -522,6 +543,7 @@ impl Builder {
         }
         for p in 0..self.model.procs.len() as u32 {
             self.not_idle(p, end);
+            self.has_thread(p, end);
         }
         for depth in &self.queues {
             if let Some((start, peak)) = depth.crowd {
@@ -540,7 +562,7 @@ impl Builder {
         let first = self.model.procs.iter().position(of_runtime).map(|p| p as u32);
         let p = if waiting.home == NONE { first } else { Some(waiting.home) };
         let Some(p) = p else { return };
-        self.model.spans.push(waiting.span(end, g as u32, p, true));
+        self.model.spans.push(waiting.span(end, g as u32, p, NONE));
         self.model.procs[p as usize].spans.push(index);
     }
 }

@@ -1,6 +1,8 @@
 //! `mungo trace stats`: the figures of a trace, as tables or as JSON.
 
-use super::analysis::{Analysis, Moment, Severity, Verdict, analyse, chain, moment as at, time};
+use super::analysis::{
+    Analysis, Moment, PARTS, Part, Severity, Split, Verdict, analyse, chain, moment as at, time,
+};
 use super::model::{CAUSES, Model, NONE, NoCpu};
 use crate::error::Result;
 use crate::out::{Ink, Out};
@@ -102,19 +104,25 @@ fn verdicts(a: &Analysis, out: &Out) -> Result<()> {
 }
 
 fn latency(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
-    let split_total = |s: &super::analysis::Split| s.behind.saturating_add(s.idle).saturating_add(s.between);
+    let present = a.latency.all.split.present();
     let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
         let mut cells = vec![row.name.to_owned(), grouped(row.times.len())];
         cells.extend(quantiles(&row.times));
-        let total = split_total(&row.split);
-        cells.extend([row.split.behind, row.split.idle, row.split.between].map(|part| percent(part, total)));
+        let parts = row.split.parts();
+        cells.extend(present.iter().map(|&part| percent(parts[part], row.split.total())));
         cells
     });
-    let head =
-        ["runnable because", "times", "p50", "p90", "p99", "max", "behind others", "P asleep", "between"];
+    let head: Vec<&str> = ["runnable because", "times", "p50", "p90", "p99", "max"]
+        .into_iter()
+        .chain(present.iter().map(|&part| PARTS[part].head))
+        .collect();
     section(out, "Scheduling latency: from runnable to running", 1, &head, causes.collect())?;
     let behind = a.latency.behind.iter().map(|b| {
-        vec![model.places[b.place as usize].clone(), time(b.ns), percent(b.ns, a.latency.all.split.behind)]
+        vec![
+            model.places[b.place as usize].clone(),
+            time(b.ns),
+            percent(b.ns, a.latency.all.split.behind_any()),
+        ]
     });
     section(
         out,
@@ -303,14 +311,17 @@ pub(super) fn verdict_json(model: &Model, verdict: &Verdict) -> Value {
     })
 }
 
+fn split_json(split: &Split) -> Value {
+    let part = |(part, ns): (&Part, u64)| (format!("{}_ns", part.key), ns.into());
+    Value::Object(PARTS.iter().zip(split.parts()).map(part).collect())
+}
+
 fn to_json(model: &Model, a: &Analysis) -> Value {
     let place = |place: u32| model.places.get(place as usize).cloned();
     let list = |values: Vec<Value>| values.into_iter().take(JSON_ROWS).collect::<Vec<_>>();
-    let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
-        let (times, s) = (times_json(&row.times), row.split);
-        let split = json!({ "behind_ns": s.behind, "asleep_ns": s.idle, "between_ns": s.between });
-        json!({ "cause": row.name, "wait": times, "split": split })
-    });
+    let causes = a.latency.causes.iter().chain([&a.latency.all]).map(
+        |row| json!({ "cause": row.name, "wait": times_json(&row.times), "split": split_json(&row.split) }),
+    );
     let behind =
         a.latency.behind.iter().map(|b| json!({ "place": place(b.place), "ns": b.ns, "times": b.times }));
     let places = a.places.iter().map(|row| {

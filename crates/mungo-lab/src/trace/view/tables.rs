@@ -3,7 +3,7 @@
 use crate::report::svg::escape;
 use crate::stats::Times;
 use crate::tour::grouped;
-use crate::trace::analysis::{Analysis, Moment, Severity, Verdict, moment, time};
+use crate::trace::analysis::{Analysis, Moment, PARTS, Part, Severity, Split, Verdict, moment, time};
 use crate::trace::model::{CAUSES, Model, NONE};
 use std::fmt::Write;
 
@@ -103,18 +103,19 @@ fn quantiles(times: &Times) -> [String; 4] {
     [0.5, 0.9, 0.99, 1.0].map(|q| time((times.quantile_us(q) * 1e3) as u64))
 }
 
-/// A bar of three parts.
-fn split_bar(parts: [u64; 3]) -> String {
-    let total = parts.iter().copied().fold(0, u64::saturating_add).max(1) as f64;
-    let [behind, idle, between] = parts.map(|part| 100.0 * part as f64 / total);
-    let text = format!("{behind:.0} % behind others, {idle:.0} % processor asleep, {between:.0} % between");
-    let part = |class: &str, width: f64| format!("<i class=\"{class}\" style=\"width:{width:.1}%\"></i>");
-    format!(
-        "<span class=\"split\" role=\"img\" aria-label=\"{text}\" title=\"{text}\">{}{}{}</span>",
-        part("behind", behind),
-        part("asleep", idle),
-        part("between", between)
-    )
+/// A bar of the parts of a wait.
+fn split_bar(split: &Split) -> String {
+    let total = split.total().max(1) as f64;
+    let (mut texts, mut parts) = (Vec::new(), String::new());
+    for (Part { key, head, .. }, ns) in PARTS.iter().zip(split.parts()) {
+        let share = 100.0 * ns as f64 / total;
+        if ns > 0 {
+            texts.push(format!("{share:.0} % {head}"));
+        }
+        _ = write!(parts, "<i class=\"{key}\" style=\"width:{share:.1}%\"></i>");
+    }
+    let text = escape(&texts.join(", "));
+    format!("<span class=\"split\" role=\"img\" aria-label=\"{text}\" title=\"{text}\">{parts}</span>")
 }
 
 /// Scheduling latency by cause, and behind whom.
@@ -128,16 +129,16 @@ pub(super) fn latency(model: &Model, a: &Analysis) -> String {
         .map(|row| {
             let mut cells = vec![row.name.to_owned(), grouped(row.times.len())];
             cells.extend(quantiles(&row.times));
-            cells.push(split_bar([row.split.behind, row.split.idle, row.split.between]));
+            cells.push(split_bar(&row.split));
             cells
         })
         .collect();
-    let note = "From runnable to running. The bar says what the processor did meanwhile: \
-                <span class=\"key\"><i class=\"behind\"></i>ran others</span> \
-                <span class=\"key\"><i class=\"asleep\"></i>was asleep</span> \
-                <span class=\"key\"><i class=\"between\"></i>was between two goroutines</span>";
+    let key =
+        |part: &Part| format!(" <span class=\"key\"><i class=\"{}\"></i>{}</span>", part.key, escape(part.did));
+    let keys: String = a.latency.all.split.present().into_iter().map(|part| key(&PARTS[part])).collect();
+    let note = format!("From runnable to running. The bar says what the processor did meanwhile: it{keys}");
     let head = ["runnable because", "times", "p50", "p90", "p99", "max", "meanwhile"];
-    table(&mut html, "Scheduling latency by cause", note, &head, &rows);
+    table(&mut html, "Scheduling latency by cause", &note, &head, &rows);
     html += "</div><div>";
     let most = a.latency.behind.first().map_or(1, |b| b.ns).max(1);
     let rows: Vec<Vec<String>> = a
