@@ -100,7 +100,8 @@ impl<R: Read> Reader<R> {
         self.state == State::Torn
     }
 
-    /// Returns the number of events, so far, that the writer could not keep.
+    /// Returns the number of events, so far, that the writer could not keep. Events ([`Kind::Dropped`]) tell of them
+    /// too, and in a file that ends early perhaps of more.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

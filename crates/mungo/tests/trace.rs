@@ -177,6 +177,40 @@ fn the_sums_of_a_trace_are_those_of_the_metrics() {
     }
 }
 
+/// Threads that are no Ms share their memory for events, which has to last from one round of the writer to the next:
+/// all of this would fit at once.
+#[test]
+fn a_flood_from_plain_threads_is_all_there() {
+    let _alone = alone();
+    const THREADS: usize = 2;
+    const SPAWNS: usize = 1_000;
+    let memory = Memory::default();
+    let tracing = trace::start_writer(memory.clone()).unwrap();
+    let runtime = runtime_of(2);
+    let text = "t".repeat(1000);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..SPAWNS {
+                    runtime.spawn(|| ());
+                    (0..2).for_each(|_| trace::log(&text)); // 64 places each
+                }
+            });
+        }
+    });
+    let metrics = settled(&runtime);
+    let summary = tracing.stop().unwrap();
+    let trace = memory.read();
+    assert_eq!((summary.dropped, trace.dropped), (0, 0));
+    assert_eq!(summary.events, trace.events.len() as u64);
+    assert_eq!(metrics.spawned, (THREADS * SPAWNS) as u64);
+    assert_equal(&trace, &metrics);
+    assert_lives(&trace);
+    let logs = |kind: &Kind| matches!(kind, Kind::Log { text: id, .. } if trace.string(*id) == text);
+    assert_eq!(count(&trace, logs), (2 * THREADS * SPAWNS) as u64);
+    runtime.shutdown(Duration::from_secs(60)).unwrap();
+}
+
 /// Each event that shall have a stack has one, which is known.
 #[test]
 fn stacks_change_nothing_of_the_sums() {

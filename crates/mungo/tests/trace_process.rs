@@ -10,6 +10,7 @@ use std::path::Path;
 
 children!(
     ends,
+    ends_many_runtimes,
     shows_its_rights,
     exits_on_a_goroutine,
     deadlocks,
@@ -103,6 +104,29 @@ fn a_trace_that_cannot_be_written_is_named_and_does_no_harm() {
         .assert_says("mungo: MUNGO_TRACE=/nonexistent/folder/trace: ");
     let full = Path::new("/dev/full");
     run("ends", "MUNGO_TRACE", full).assert_success().assert_says("mungo: the trace is not complete: ");
+}
+
+fn ends_many_runtimes() {
+    for _ in 0..3 {
+        let runtime = mungo::Runtime::builder().procs(1).build().unwrap();
+        runtime.run(|| (0..1000).for_each(|_| trace::log("t".repeat(1000))));
+        runtime.shutdown(common::PATIENCE).unwrap();
+    }
+    println!("they have ended");
+}
+
+/// A pipe that is open and that nothing reads: neither a runtime nor the process waits for it for good.
+#[test]
+fn a_trace_that_nothing_reads_stops_neither_runtimes_nor_the_exit() {
+    let file = TempFile::new("fifo");
+    let name = std::ffi::CString::new(file.0.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: a name that ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let reader = std::fs::OpenOptions::new().read(true).write(true).open(&file.0).unwrap();
+    run("ends_many_runtimes", "MUNGO_TRACE", &file.0)
+        .assert_success()
+        .assert_says("mungo: the trace is not complete: its writer does not go on");
+    drop(reader);
 }
 
 fn deadlocks() {

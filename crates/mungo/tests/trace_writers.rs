@@ -112,6 +112,84 @@ fn one_writer_that_fails_does_not_harm_another() {
     assert!(!trace.is_torn);
 }
 
+/// A trace to a pipe that nothing reads.
+fn stalled() -> (io::PipeReader, trace::Tracing) {
+    let (reader, writer) = io::pipe().unwrap();
+    (reader, trace::start_writer(writer).unwrap())
+}
+
+/// Returns the bytes of texts that have been logged: more than a pipe holds.
+fn log_much(bytes: usize) -> usize {
+    let text = "t".repeat(1000);
+    let logs = bytes / 1024;
+    (0..logs).for_each(|_| trace::log(&text));
+    logs
+}
+
+#[test]
+fn a_writer_that_stalls_holds_nothing_up() {
+    let _alone = alone();
+    let (mut reader, to_pipe) = stalled();
+    let file = TempFile::new("beside");
+    let recorder = FlightRecorder::start().unwrap();
+    log_much(1 << 20);
+    // All of this would wait for the lock of a round that waits for the pipe.
+    for _ in 0..3 {
+        let memory = Limited::new(usize::MAX);
+        let tracing = trace::start_writer(memory.clone()).unwrap();
+        work(100);
+        tracing.flush().unwrap();
+        recorder.snapshot(&file.0).unwrap();
+        let summary = tracing.stop().unwrap();
+        assert_eq!(memory.read().events.len() as u64, summary.events);
+    }
+    let read = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let summary = to_pipe.stop().unwrap();
+    let trace = Trace::read(&read.join().unwrap().unwrap()[..]).unwrap();
+    assert!(!trace.is_torn && summary.dropped == 0, "it is slow, and whole");
+    assert_eq!(trace.events.len() as u64, summary.events);
+}
+
+#[test]
+fn a_pipe_that_is_closed_ends_a_stalled_trace() {
+    let _alone = alone();
+    let (reader, to_pipe) = stalled();
+    log_much(1 << 20);
+    drop(reader);
+    let error = to_pipe.stop().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+}
+
+/// What waits for a writer is bounded; the rest is counted, in the sums and by events.
+#[test]
+fn what_a_stalled_writer_loses_is_counted() {
+    let _alone = alone();
+    let (mut reader, to_pipe) = stalled();
+    let beside = trace::start_writer(io::sink()).unwrap();
+    let mut logs = 0;
+    for _ in 0..80 {
+        logs += log_much(1 << 20);
+        beside.flush().unwrap(); // a round: nothing is lost on the way to it
+    }
+    assert_eq!(beside.stop().unwrap().dropped, 0);
+    let read = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let summary = to_pipe.stop().unwrap();
+    let trace = Trace::read(&read.join().unwrap().unwrap()[..]).unwrap();
+    assert!(!trace.is_torn && summary.dropped > 0);
+    let told = |event: &mungo_trace::Event| if let Kind::Dropped { count } = event.kind { count } else { 0 };
+    let told: u64 = trace.events.iter().map(told).sum();
+    assert_eq!((told, trace.dropped), (summary.dropped, summary.dropped));
+    assert_eq!(trace.events.len() as u64, summary.events);
+    let kept = trace.events.iter().filter(|event| matches!(event.kind, Kind::Log { .. })).count();
+    assert!(kept < logs && kept as u64 + summary.dropped >= logs as u64, "{kept} of {logs}: {summary:?}");
+}
+
 #[test]
 fn a_thousand_runtimes_fit_one_trace() {
     let _alone = alone();
@@ -312,7 +390,7 @@ fn a_second_slow_region_within_a_second_is_recorded_too() {
 /// A wish may come in the middle of a round of the writer: the snapshot is that of the next round.
 #[test]
 fn what_came_just_before_a_wish_is_in_the_snapshot() {
-    /// Makes rounds long.
+    /// Takes long.
     struct Slow;
 
     impl Write for Slow {

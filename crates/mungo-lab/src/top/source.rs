@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use serde_json::Value;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -183,13 +183,20 @@ fn socket_of(pid: u32) -> Result<PathBuf> {
         (None, Some(dir)) => Path::new(&dir).join(format!("mungo/{pid}.sock")),
         (None, None) => PathBuf::from(format!("/tmp/mungo-{}/{pid}.sock", metadata.uid())),
     };
-    if path.exists() {
-        return Ok(path);
-    }
+    let is_hidden = match path.try_exists() {
+        Ok(true) => return Ok(path),
+        Ok(false) => false,
+        Err(e) => e.kind() == io::ErrorKind::PermissionDenied,
+    };
+    // What another user's process was started with cannot be read: then this is not where its socket is, perhaps.
+    let us = fs::metadata("/proc/self").map_or(0, |us| us.uid());
+    let is_foreign = us != 0 && us != metadata.uid();
     Err(failed(match uses_mungo(&process) {
-        Ok(true) => format!("process {pid} does not listen: start it with MUNGO_DEBUG=listen"),
+        Ok(true) if !is_foreign && !is_hidden => {
+            format!("process {pid} does not listen: start it with MUNGO_DEBUG=listen")
+        }
         Ok(false) => format!("process {pid} is a program without mungo, or it has not started a runtime yet"),
-        Err(_) => format!("process {pid} is another user's: only that user and root may look"),
+        _ => format!("process {pid} is another user's: only that user and root may look"),
     }))
 }
 
@@ -216,12 +223,23 @@ fn http_address(target: &str) -> Option<String> {
     }
 }
 
+/// Connects to the first address at which a program listens: `localhost` is `::1` too.
+fn connect_to_any(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
 /// Gets a page.
 fn get(address: &str, path: &str) -> Result<String> {
     let of = |e: io::Error| failed(format!("cannot ask {address}: {e}"));
-    let resolved = address.to_socket_addrs().map_err(of)?.next();
-    let resolved = resolved.ok_or_else(|| failed(format!("{address} has no address")))?;
-    let mut stream = TcpStream::connect_timeout(&resolved, PATIENCE).map_err(|e| match e.kind() {
+    let resolved = address.to_socket_addrs().map_err(of)?;
+    let mut stream = connect_to_any(resolved).map_err(|e| match e.kind() {
         io::ErrorKind::ConnectionRefused => {
             failed(format!("nothing listens at {address}: the program has ended?"))
         }
@@ -247,6 +265,19 @@ mod tests {
         assert_eq!(http_address("http://host:1/debug/sched").as_deref(), Some("host:1"));
         assert_eq!(http_address("/tmp/a:1"), None);
         assert_eq!(http_address("socket"), None);
+    }
+
+    #[test]
+    fn all_addresses_of_a_name_are_tried() {
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (listener, closed) = (bind(), bind());
+        let [open, none] = [&listener, &closed].map(|l| l.local_addr().expect("an address"));
+        drop(closed);
+        let stream = connect_to_any([none, open].into_iter()).expect("the second one listens");
+        assert_eq!(stream.peer_addr().expect("an address"), open);
+        let refused = connect_to_any([none].into_iter()).expect_err("no other one");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(connect_to_any(std::iter::empty()).expect_err("no address").kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -80,6 +80,30 @@ struct Waiting {
     home: u32,
     /// Of `Builder::queues`; none if it lies in no queue.
     queue: Option<usize>,
+    in_policy: bool,
+}
+
+impl Waiting {
+    /// Returns what follows: M `m` starts goroutine `g` on `p`, or the trace ends before one does ([`NONE`]).
+    fn span(&self, at: u64, g: u32, p: u32, m: u32) -> Span {
+        Span {
+            start: at,
+            end: at,
+            ready: self.since.min(at),
+            g,
+            p,
+            m,
+            home: self.home,
+            waker: self.waker,
+            by: NONE,
+            stack: 0,
+            reason: 0,
+            cause: self.cause,
+            why: Why::Unfinished,
+            never_ran: m == NONE,
+            in_policy: self.in_policy,
+        }
+    }
 }
 
 /// A queue's length, and when it became long.
@@ -109,6 +133,7 @@ pub(crate) struct Builder {
     /// The span that each processor is in, or none.
     on_proc: Vec<Option<u32>>,
     idle_since: Vec<Option<u64>>,
+    threadless_since: Vec<Option<u64>>,
     queues: Vec<Depth>,
     /// The queue of each processor.
     of_proc: Vec<usize>,
@@ -121,7 +146,7 @@ pub(crate) struct Builder {
 pub(crate) fn build(trace: &Trace) -> Model {
     let mut builder = Builder::default();
     trace.events.iter().for_each(|event| builder.event(event, &trace.dictionary));
-    builder.finish(&trace.dictionary, trace.is_torn)
+    builder.finish(&trace.dictionary, trace.is_torn, trace.dropped)
 }
 
 /// Makes tables of a trace while it is read: less memory and time than [`build`]. Returns `None` if an event
@@ -137,7 +162,7 @@ pub(crate) fn stream(source: impl Read) -> Result<Option<Model>, mungo_trace::Er
         last_ns = event.time_ns;
         builder.event(&event, reader.dictionary());
     }
-    Ok(Some(builder.finish(reader.dictionary(), reader.is_torn())))
+    Ok(Some(builder.finish(reader.dictionary(), reader.is_torn(), reader.dropped())))
 }
 
 impl Builder {
@@ -236,9 +261,11 @@ impl Builder {
         let next = self.model.procs.len() as u32;
         let index = *self.proc_ids.entry((runtime, p)).or_insert(next);
         if index == next {
-            self.model.procs.push(Proc { runtime, p, spans: Vec::new(), idle: Vec::new(), stolen: 0 });
+            let (spans, idle, without_thread) = (Vec::new(), Vec::new(), Vec::new());
+            self.model.procs.push(Proc { runtime, p, spans, idle, without_thread, stolen: 0 });
             self.on_proc.push(None);
             self.idle_since.push(None);
+            self.threadless_since.push(None);
             self.of_proc.push(self.queues.len());
             self.queues.push(Depth { home: index, length: 0, crowd: None });
         }
@@ -263,16 +290,17 @@ impl Builder {
     fn ready(&mut self, event: &Event, at: u64, g: u64, waker: u32, cause: u8, queue: Queue) {
         let g = self.goroutine(event.runtime, g);
         let p = self.proc_of(event).filter(|_| !is_shared(queue));
+        let in_policy = queue == Queue::Policy;
         let queue = match p {
             _ if queue == Queue::None => None,
             Some(p) => Some(self.of_proc[p as usize]),
             None => Some(self.shared_queue(event.runtime)),
         };
         let home = p.unwrap_or(NONE);
-        let mut waiting = Waiting { since: at, cause, waker, home, queue };
+        let mut waiting = Waiting { since: at, cause, waker, home, queue, in_policy };
         if let Some(before) = self.now[g as usize].ready {
             // It was queued already and has been moved: it waits since then.
-            waiting = Waiting { home, queue, ..before };
+            waiting = Waiting { home, queue, in_policy, ..before };
             self.leave(before.queue, at);
         }
         self.now[g as usize].ready = Some(waiting);
@@ -317,35 +345,24 @@ impl Builder {
         if let Some(waiting) = waiting {
             self.leave(waiting.queue, at);
         }
-        let waiting = waiting.unwrap_or(Waiting {
+        let mut waiting = waiting.unwrap_or(Waiting {
             since: at.saturating_sub(waited_ns),
             cause: if queue == Queue::Thread { cause_number(Cause::Unblocked) } else { CAUSE_UNKNOWN },
             waker: NONE,
             home: p,
             queue: None,
+            in_policy: false,
         });
-        self.open(at, g, p, waiting);
+        waiting.in_policy |= queue == Queue::Policy;
+        self.open(at, g, p, event.m, waiting);
     }
 
-    fn open(&mut self, at: u64, g: u32, p: u32, waiting: Waiting) {
+    fn open(&mut self, at: u64, g: u32, p: u32, m: u32, waiting: Waiting) {
         self.close_proc(p, at, Why::Unfinished);
         self.not_idle(p, at);
+        self.has_thread(p, at);
         let index = self.model.spans.len() as u32;
-        self.model.spans.push(Span {
-            start: at,
-            end: at,
-            ready: waiting.since.min(at),
-            g,
-            p,
-            home: waiting.home,
-            waker: waiting.waker,
-            by: NONE,
-            stack: 0,
-            reason: 0,
-            cause: waiting.cause,
-            why: Why::Unfinished,
-            never_ran: false,
-        });
+        self.model.spans.push(waiting.span(at, g, p, m));
         self.now[g as usize].running = Some(index);
         self.on_proc[p as usize] = Some(index);
         self.model.procs[p as usize].spans.push(index);
@@ -434,18 +451,21 @@ impl Builder {
     fn gained(&mut self, event: &Event, at: u64) {
         if let Some(p) = self.proc_of(event) {
             self.not_idle(p, at);
+            self.has_thread(p, at);
         }
     }
 
     fn lost(&mut self, event: &Event, at: u64) {
         if let Some(p) = self.proc_of(event) {
             self.close_proc(p, at, Why::Blocked);
+            self.threadless_since[p as usize].get_or_insert(at);
         }
     }
 
     fn idle(&mut self, event: &Event, at: u64) {
         if let Some(p) = self.proc_of(event) {
             self.close_proc(p, at, Why::Unfinished);
+            self.has_thread(p, at);
             self.idle_since[p as usize].get_or_insert(at);
         }
     }
@@ -456,10 +476,18 @@ impl Builder {
         }
     }
 
+    fn has_thread(&mut self, p: u32, at: u64) {
+        if let Some(since) = self.threadless_since[p as usize].take() {
+            self.model.procs[p as usize].without_thread.push((since, at));
+        }
+    }
+
     fn blocked(&mut self, event: &Event, at: u64, g: u64) {
         let g = self.goroutine(event.runtime, g);
         if let Some(span) = self.now[g as usize].running {
             self.model.blocked.push(Blocked { span, at });
+            let p = self.model.spans[span as usize].p;
+            self.threadless_since[p as usize].get_or_insert(at);
             self.close_goroutine(g, at, Why::Blocked);
         }
     }
@@ -482,10 +510,12 @@ impl Builder {
         self.model.regions.push(Region { name, is_task: id.0, g, start: 0, end: at, is_whole: false });
     }
 
-    /// Closes what is open.
-    pub(crate) fn finish(mut self, dictionary: &Dictionary, is_torn: bool) -> Model {
+    /// Closes what is open. `dropped`: the number of events that are missing, as the writer says. The events may tell
+    /// of more: of those from before the trace, or after the last word of the writer.
+    pub(crate) fn finish(mut self, dictionary: &Dictionary, is_torn: bool, dropped: u64) -> Model {
         let end = self.model.end;
         self.model.is_torn = is_torn;
+        self.model.counts.dropped = self.model.counts.dropped.max(dropped);
         // Names of places may come after the events that use them.
         let mut places = vec!["before the trace".to_owned(); self.place_ids.len() + 1];
         for (id, at) in &self.place_ids {
@@ -513,6 +543,7 @@ impl Builder {
         }
         for p in 0..self.model.procs.len() as u32 {
             self.not_idle(p, end);
+            self.has_thread(p, end);
         }
         for depth in &self.queues {
             if let Some((start, peak)) = depth.crowd {
@@ -531,21 +562,7 @@ impl Builder {
         let first = self.model.procs.iter().position(of_runtime).map(|p| p as u32);
         let p = if waiting.home == NONE { first } else { Some(waiting.home) };
         let Some(p) = p else { return };
-        self.model.spans.push(Span {
-            start: end,
-            end,
-            ready: waiting.since.min(end),
-            g: g as u32,
-            p,
-            home: waiting.home,
-            waker: waiting.waker,
-            by: NONE,
-            stack: 0,
-            reason: 0,
-            cause: waiting.cause,
-            why: Why::Unfinished,
-            never_ran: true,
-        });
+        self.model.spans.push(waiting.span(end, g as u32, p, NONE));
         self.model.procs[p as usize].spans.push(index);
     }
 }

@@ -119,6 +119,8 @@ pub(crate) struct Span {
     pub(crate) g: u32,
     /// Index of the processor.
     pub(crate) p: u32,
+    /// The number of the M that ran it; [`NONE`]: none did.
+    pub(crate) m: u32,
     /// Index of the processor whose queue it was put into; [`NONE`]: one that all share.
     pub(crate) home: u32,
     /// Index of the goroutine that woke it, or [`NONE`].
@@ -134,6 +136,8 @@ pub(crate) struct Span {
     pub(crate) why: Why,
     /// It waited, and the trace ends before it ran: a span without length.
     pub(crate) never_ran: bool,
+    /// It waited in the hands of a policy.
+    pub(crate) in_policy: bool,
 }
 
 impl Span {
@@ -174,6 +178,8 @@ pub(crate) struct Proc {
     pub(crate) spans: Vec<u32>,
     /// Since when and until when it had nothing to do, as it said itself.
     pub(crate) idle: Vec<(u64, u64)>,
+    /// Since when and until when it had no thread: the one that had it blocked.
+    pub(crate) without_thread: Vec<(u64, u64)>,
     pub(crate) stolen: u64,
 }
 

@@ -1,6 +1,8 @@
 //! `mungo trace stats`: the figures of a trace, as tables or as JSON.
 
-use super::analysis::{Analysis, Moment, Severity, Verdict, analyse, chain, moment as at, time};
+use super::analysis::{
+    Analysis, Moment, PARTS, Part, Severity, Split, Verdict, analyse, chain, moment as at, time,
+};
 use super::model::{CAUSES, Model, NONE, NoCpu};
 use crate::error::Result;
 use crate::out::{Ink, Out};
@@ -105,19 +107,25 @@ fn verdicts(a: &Analysis, out: &Out) -> Result<()> {
 }
 
 fn latency(model: &Model, a: &Analysis, out: &Out) -> Result<()> {
-    let split_total = |s: &super::analysis::Split| s.behind.saturating_add(s.idle).saturating_add(s.between);
+    let present = a.latency.all.split.present();
     let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
         let mut cells = vec![row.name.to_owned(), grouped(row.times.len())];
         cells.extend(quantiles(&row.times));
-        let total = split_total(&row.split);
-        cells.extend([row.split.behind, row.split.idle, row.split.between].map(|part| percent(part, total)));
+        let parts = row.split.parts();
+        cells.extend(present.iter().map(|&part| percent(parts[part], row.split.total())));
         cells
     });
-    let head =
-        ["runnable because", "times", "p50", "p90", "p99", "max", "behind others", "P asleep", "between"];
+    let head: Vec<&str> = ["runnable because", "times", "p50", "p90", "p99", "max"]
+        .into_iter()
+        .chain(present.iter().map(|&part| PARTS[part].head))
+        .collect();
     section(out, "Scheduling latency: from runnable to running", 1, &head, causes.collect())?;
     let behind = a.latency.behind.iter().map(|b| {
-        vec![model.places[b.place as usize].clone(), time(b.ns), percent(b.ns, a.latency.all.split.behind)]
+        vec![
+            model.places[b.place as usize].clone(),
+            time(b.ns),
+            percent(b.ns, a.latency.all.split.behind_any()),
+        ]
     });
     section(
         out,
@@ -306,39 +314,75 @@ pub(super) fn verdict_json(model: &Model, verdict: &Verdict) -> Value {
     })
 }
 
-fn to_json(model: &Model, a: &Analysis) -> Value {
-    let place = |place: u32| model.places.get(place as usize).cloned();
-    let list = |values: Vec<Value>| values.into_iter().take(JSON_ROWS).collect::<Vec<_>>();
-    let causes = a.latency.causes.iter().chain([&a.latency.all]).map(|row| {
-        let (times, s) = (times_json(&row.times), row.split);
-        let split = json!({ "behind_ns": s.behind, "asleep_ns": s.idle, "between_ns": s.between });
-        json!({ "cause": row.name, "wait": times, "split": split })
-    });
-    let behind =
-        a.latency.behind.iter().map(|b| json!({ "place": place(b.place), "ns": b.ns, "times": b.times }));
-    let places = a.places.iter().map(|row| {
+fn split_json(split: &Split) -> Value {
+    let part = |(part, ns): (&Part, u64)| (format!("{}_ns", part.key), ns.into());
+    Value::Object(PARTS.iter().zip(split.parts()).map(part).collect())
+}
+
+/// Scheduling latency by cause.
+fn causes_json(a: &Analysis) -> Vec<Value> {
+    let rows = a.latency.causes.iter().chain([&a.latency.all]).map(
+        |row| json!({ "cause": row.name, "wait": times_json(&row.times), "split": split_json(&row.split) }),
+    );
+    rows.collect()
+}
+
+/// Behind whom.
+fn behind_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a
+        .latency
+        .behind
+        .iter()
+        .map(|b| json!({ "place": place_json(model, b.place), "ns": b.ns, "times": b.times }));
+    rows.take(JSON_ROWS).collect()
+}
+
+/// By place of spawn.
+fn places_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.places.iter().map(|row| {
         json!({
-            "place": place(row.place), "goroutines": row.goroutines, "alive": row.alive,
+            "place": place_json(model, row.place), "goroutines": row.goroutines, "alive": row.alive,
             "run": times_json(&row.run), "run_ns": row.run_ns,
             "wait": times_json(&row.wait), "wait_ns": row.wait_ns, "preempted": row.preempted,
         })
     });
-    let preemptions = a.preemptions.iter().map(|row| {
-        json!({ "by": place(row.by), "victim": place(row.victim), "count": row.count, "ran_ns": row.ran_ns })
+    rows.take(JSON_ROWS).collect()
+}
+
+/// Who made room for whom.
+fn preemptions_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.preemptions.iter().map(|row| {
+        let [by, victim] = [row.by, row.victim].map(|place| place_json(model, place));
+        json!({ "by": by, "victim": victim, "count": row.count, "ran_ns": row.ran_ns })
     });
-    let procs = a.procs.iter().map(|row| {
+    rows.take(JSON_ROWS).collect()
+}
+
+/// By processor.
+fn procs_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.procs.iter().map(|row| {
         json!({
             "runtime": model.procs[row.proc as usize].runtime, "p": model.procs[row.proc as usize].p,
             "busy_ns": row.busy, "asleep_ns": row.idle, "between_ns": row.between, "runs": row.runs,
             "stolen": row.stolen,
         })
     });
-    let wakes = a.wakes.iter().map(|row| {
-        let cause = CAUSES[row.cause as usize];
-        let wait = times_json(&row.wait);
-        json!({ "waker": place(row.waker), "woken": place(row.woken), "cause": cause, "wait": wait })
+    rows.collect()
+}
+
+/// Who woke whom.
+fn wakes_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.wakes.iter().map(|row| {
+        let [waker, woken] = [row.waker, row.woken].map(|place| place_json(model, place));
+        let (cause, wait) = (CAUSES[row.cause as usize], times_json(&row.wait));
+        json!({ "waker": waker, "woken": woken, "cause": cause, "wait": wait })
     });
-    let regions = a.regions.iter().map(|row| {
+    rows.take(JSON_ROWS).collect()
+}
+
+/// Regions and tasks.
+fn regions_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.regions.iter().map(|row| {
         json!({
             "name": row.name, "task": row.is_task, "time": times_json(&row.times),
             "slowest": {
@@ -347,7 +391,12 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
             },
         })
     });
-    let waits = a.waits.iter().map(|row| {
+    rows.take(JSON_ROWS).collect()
+}
+
+/// What was waited for.
+fn waits_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.waits.iter().map(|row| {
         let what = &model.reasons[row.reason as usize];
         let longest = model.spans[row.longest as usize].end;
         json!({
@@ -355,13 +404,23 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
             "longest_at_ns": longest, "at_the_end": row.open,
         })
     });
-    let stacks = a.stacks.iter().map(|row| {
+    rows.take(JSON_ROWS).collect()
+}
+
+/// Where it was waited.
+fn stacks_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.stacks.iter().map(|row| {
         json!({
             "for": model.kinds[row.kind as usize], "time": times_json(&row.times), "total_ns": row.total_ns,
             "at_the_end": row.open, "stack": model.stacks[row.stack as usize].lines().collect::<Vec<_>>(),
         })
     });
-    let graph = a.graph.edges.iter().map(|edge| {
+    rows.take(JSON_ROWS).collect()
+}
+
+/// Who waits for whom at the end.
+fn graph_json(model: &Model, a: &Analysis) -> Vec<Value> {
+    let rows = a.graph.edges.iter().map(|edge| {
         let span = &model.spans[edge.span as usize];
         let [g, holder] = [edge.g, edge.holder].map(|g| model.goroutines[g as usize].id);
         json!({
@@ -369,13 +428,31 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
             "in_cycle": edge.in_cycle,
         })
     });
-    let no_cpu = no_cpu(model).into_iter().map(|(runtime, m, waited, worst)| {
+    rows.take(JSON_ROWS).collect()
+}
+
+/// Threads without a CPU.
+fn no_cpu_json(model: &Model) -> Vec<Value> {
+    let rows = no_cpu(model).into_iter().map(|(runtime, m, waited, worst)| {
         json!({
             "runtime": runtime, "m": m, "waited_ns": waited,
             "worst": { "before_ns": worst.at, "waited_ns": worst.waited, "within_ns": worst.within },
         })
     });
-    let policies = model.policies.iter().map(|p| json!({ "at_ns": p.0, "runtime": p.1, "name": p.2 }));
+    rows.take(JSON_ROWS).collect()
+}
+
+/// Policies.
+fn policies_json(model: &Model) -> Vec<Value> {
+    let rows = model.policies.iter().map(|p| json!({ "at_ns": p.0, "runtime": p.1, "name": p.2 }));
+    rows.collect()
+}
+
+fn place_json(model: &Model, place: u32) -> Option<&String> {
+    model.places.get(place as usize)
+}
+
+fn to_json(model: &Model, a: &Analysis) -> Value {
     json!({
         "mungo": env!("CARGO_PKG_VERSION"),
         "length_ns": model.end,
@@ -388,18 +465,18 @@ fn to_json(model: &Model, a: &Analysis) -> Value {
         "timers": model.counts.timers,
         "steals": model.counts.steals,
         "threads": model.counts.threads,
-        "policies": policies.collect::<Vec<_>>(),
+        "policies": policies_json(model),
         "verdicts": a.verdicts.iter().map(|v| verdict_json(model, v)).collect::<Vec<_>>(),
-        "latency": causes.collect::<Vec<_>>(),
-        "behind": list(behind.collect()),
-        "places": list(places.collect()),
-        "preemptions": list(preemptions.collect()),
-        "processors": procs.collect::<Vec<_>>(),
-        "wakeups": list(wakes.collect()),
-        "waits": list(waits.collect()),
-        "stacks": list(stacks.collect()),
-        "waiting": list(graph.collect()),
-        "no_cpu": list(no_cpu.collect()),
-        "regions": list(regions.collect()),
+        "latency": causes_json(a),
+        "behind": behind_json(model, a),
+        "places": places_json(model, a),
+        "preemptions": preemptions_json(model, a),
+        "processors": procs_json(model, a),
+        "wakeups": wakes_json(model, a),
+        "waits": waits_json(model, a),
+        "stacks": stacks_json(model, a),
+        "waiting": graph_json(model, a),
+        "no_cpu": no_cpu_json(model),
+        "regions": regions_json(model, a),
     })
 }

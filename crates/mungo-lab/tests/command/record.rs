@@ -56,6 +56,26 @@ fn the_last_of_it_is_kept() {
     }
 }
 
+/// A process that is killed while it writes the end of its trace leaves a part of it, beside the file.
+#[test]
+fn a_part_of_a_trace_is_named() {
+    let path = scratch("cut.trace");
+    let part = path.with_added_extension("part");
+    let script = "test ! -e \"$MUNGO_TRACE.part\" && printf MUNGOTRC > \"$MUNGO_TRACE.part\"; exit $0";
+    std::fs::write(&part, "an old one").expect("it can be written");
+    for (code, status) in [("0", 1), ("3", 3)] {
+        let output = record(&path, &["--last", "1s"], &["sh", "-c", script, code]).output().expect("it starts");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(
+            said.contains("before all of its trace was written") && said.contains("cut.trace.part"),
+            "{said}"
+        );
+        assert_eq!(std::fs::read(&part).expect("it is left"), b"MUNGOTRC");
+        assert!(!path.exists(), "an empty file is no trace");
+    }
+}
+
 #[test]
 fn the_exit_status_is_the_programs() {
     let path = scratch("status.trace");

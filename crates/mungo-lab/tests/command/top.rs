@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -184,6 +185,33 @@ fn the_socket_refuses_other_users() {
     let mut said = String::new();
     BufReader::new(&stream).read_line(&mut said).expect("a line");
     assert!(said.contains("refused: the socket is for the program's own user"), "{said}");
+}
+
+/// `mungo top` by another user says whose the program is, not that it does not listen.
+#[test]
+fn another_users_program_is_named_as_such() {
+    // SAFETY: no memory involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root can become another user");
+    }
+    // In folders that everybody may enter: the program, the socket, and the command.
+    let folder = std::env::temp_dir();
+    let socket = folder.join(format!("mungo-foreign-{}.sock", std::process::id()));
+    let program = program_at(socket, "pingpong");
+    let command = folder.join(format!("mungo-foreign-{}", std::process::id()));
+    std::fs::copy(env!("CARGO_BIN_EXE_mungo"), &command).expect("a copy");
+    std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let (pid, path) = (program.child.id().to_string(), program.socket.display().to_string());
+    let complaint = |target: &str| {
+        let mut top = std::process::Command::new(&command);
+        top.args(["top", target, "--once"]).current_dir("/").uid(65534).gid(65534);
+        fails(&mut top, 1)
+    };
+    let (by_pid, by_path) = (complaint(&pid), complaint(&path));
+    _ = std::fs::remove_file(&command);
+    let why = "is another user's: only that user and root may look";
+    assert!(by_pid.contains(&format!("process {pid} {why}")), "{by_pid}");
+    assert!(by_path.contains(&format!("the socket {path} {why}")), "{by_path}");
 }
 
 #[test]

@@ -27,9 +27,10 @@
 //!
 //! # Cost
 //! With no trace a place that could be traced costs less than a nanosecond. With one an event takes 16 bytes and about
-//! 10 ns on the thread where it happens, without a lock or an allocation; a thread of its own writes. What comes faster
-//! than that can write (64 MiB are kept for it) is dropped and counted: the program never waits for its trace. A writer
-//! that fails, as with a full disk, ends the trace and does nothing else.
+//! 10 ns on the thread where it happens, without a lock or an allocation; threads of its own write. What comes faster
+//! than they can write (up to 64 MiB wait for each) is dropped and counted: the program waits for its trace only by
+//! [`Tracing::stop`] and [`flush`](Tracing::flush), and some seconds at its exit. A writer that fails, as with a full
+//! disk, ends the trace and does nothing else.
 //!
 //! A stack costs some 50 ns and 5 ns a call on top of that, for the events that have one.
 //!
@@ -118,8 +119,8 @@ pub fn start(path: impl AsRef<Path>) -> io::Result<Tracing> {
     Tracing::builder().start(path)
 }
 
-/// As [`start`], into any writer. It is called by the tracer's thread, fifty times a second or more often, with a
-/// kilobyte to some megabytes at a time, and by [`Tracing::stop`].
+/// As [`start`], into any writer. It is called by a thread of its own, fifty times a second or more often, with 64 KiB
+/// at the most at a time. The program goes on meanwhile; if more than 64 MiB wait for the writer, events are dropped.
 ///
 /// ```
 /// let tracing = mungo::trace::start_writer(std::io::sink())?;
@@ -157,7 +158,8 @@ impl Tracing {
         Builder { stacks: false }
     }
 
-    /// Ends the trace, and waits until it is written.
+    /// Ends the trace, and waits until it is written, as a drop does: for ever, if the writer is a pipe that nothing
+    /// reads.
     ///
     /// ```
     /// let tracing = mungo::trace::start_writer(std::io::sink())?;
@@ -176,7 +178,7 @@ impl Tracing {
         }
     }
 
-    /// Writes what happened so far.
+    /// Writes what happened so far, and waits for that.
     ///
     /// ```
     /// let tracing = mungo::trace::start_writer(std::io::sink())?;

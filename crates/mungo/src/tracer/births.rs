@@ -31,14 +31,18 @@ pub(super) struct Births {
     rounds: u32,
     /// Whether events were lost, ends perhaps among them.
     is_lossy: bool,
+    /// Goroutines that had ended when it was asked which of them live, and when that was, in ticks. They may have ended
+    /// in what is kept.
+    dead: Vec<(u16, u64)>,
+    asked: u64,
     /// Number of goroutines that were known when it was last asked which of them live.
     pruned: usize,
 }
 
 impl Births {
-    /// Takes what is about to be dropped: whole blocks of a round. Blocks are not in the order of time: a goroutine may
-    /// end in one that comes before the one in which it begins, or in an earlier round.
-    pub(super) fn read(&mut self, blocks: &[u8]) {
+    /// Takes what is about to be dropped: whole blocks of a round, with all before `ticks`. Blocks are not in the order
+    /// of time: a goroutine may end in one that comes before the one in which it begins, or in an earlier round.
+    pub(super) fn read(&mut self, blocks: &[u8], ticks: u64) {
         let mut ended = Vec::new();
         for (block, payload) in drain::blocks(blocks) {
             if block.kind == EVENTS {
@@ -50,6 +54,10 @@ impl Births {
                 self.ended[0].insert(g);
             }
         }
+        if !self.dead.is_empty() && ticks >= self.asked {
+            self.dead.drain(..).for_each(|g| _ = self.alive.remove(&g));
+            self.pruned = self.alive.len();
+        }
         self.rounds += 1;
         if self.rounds == GENERATION {
             self.rounds = 0;
@@ -59,14 +67,15 @@ impl Births {
 
     /// Returns whether it is time to [`prune`](Self::prune): ends have been lost, and the list has doubled since then.
     pub(super) fn are_too_many(&self) -> bool {
-        self.is_lossy && self.alive.len() >= 2 * self.pruned + ROOM
+        self.is_lossy && self.dead.is_empty() && self.alive.len() >= 2 * self.pruned + ROOM
     }
 
-    /// Forgets goroutines that do not live, by a census.
-    pub(super) fn prune(&mut self, census: &[Known]) {
+    /// Forgets goroutines that do not live, by a census that was taken before `ticks`: when all before is dropped.
+    pub(super) fn prune(&mut self, census: &[Known], ticks: u64) {
         let existed = census.iter().filter(|known| known.kind == kind::EXISTED);
         let live: HashSet<_> = existed.map(|known| (known.runtime, low(known.body))).collect();
-        self.alive.retain(|g, _| live.contains(g));
+        self.dead = self.alive.keys().filter(|g| !live.contains(g)).copied().collect();
+        self.asked = ticks;
         (self.is_lossy, self.pruned) = (false, self.alive.len());
     }
 
@@ -177,8 +186,8 @@ mod tests {
         // Of runtime 3, which stands in the place of the P; number 9 of it is another goroutine.
         blocks.extend(block(0, Event::OUTSIDE, 0, &[record(kind::CREATED, 0, body(9, 4))]));
         let mut births = Births::default();
-        births.read(&blocks);
-        births.read(&blocks[..blocks.len() - 1]); // half a record
+        births.read(&blocks, 0);
+        births.read(&blocks[..blocks.len() - 1], 0); // half a record
         let mut known: Vec<_> =
             births.known().into_iter().map(|k| (k.runtime, k.kind, k.body, k.text.to_string())).collect();
         known.sort();
@@ -195,13 +204,13 @@ mod tests {
         let end = |g| block(3, 0, g, &[record(kind::STOP, stop::ENDED, 0)]);
         let begin = |g| block(0, Event::OUTSIDE, 0, &[record(kind::CREATED, 0, body(g, 4))]);
         let mut births = Births::default();
-        births.read(&[end(8), begin(8)].concat());
+        births.read(&[end(8), begin(8)].concat(), 0);
         assert!(births.known().is_empty(), "in one round");
-        births.read(&end(9));
-        births.read(&begin(9));
+        births.read(&end(9), 0);
+        births.read(&begin(9), 0);
         assert!(births.known().is_empty(), "in two rounds");
-        (0..2 * GENERATION).for_each(|_| births.read(&end(10)));
-        (0..2 * GENERATION).for_each(|_| births.read(&[]));
+        (0..2 * GENERATION).for_each(|_| births.read(&end(10), 0));
+        (0..2 * GENERATION).for_each(|_| births.read(&[], 0));
         assert!(births.ended.iter().all(HashSet::is_empty), "an end without a beginning is forgotten");
     }
 
@@ -210,18 +219,17 @@ mod tests {
         let record = |kind, argument, body| Record::new(1, kind, argument, 3, body);
         let created = |g: usize| record(kind::CREATED, 0, body(g as u64, 4));
         let census = [Known { runtime: 1, kind: kind::EXISTED, body: body(7, 4), text: "".into() }];
-        let prune = |births: &mut Births| {
-            if births.are_too_many() {
-                births.prune(&census);
-            }
-        };
         let mut births = Births::default();
-        births.read(&block(1, 0, 0, &(0..ROOM).map(created).collect::<Vec<_>>()));
-        prune(&mut births);
-        assert_eq!(births.known().len(), ROOM, "none was lost");
-        births.read(&block(1, 0, 0, &[record(kind::DROPPED, 0, 5)]));
-        prune(&mut births);
-        assert_eq!(births.known().len(), 1);
+        births.read(&block(1, 0, 0, &(0..ROOM).map(created).collect::<Vec<_>>()), 1);
+        assert!(!births.are_too_many(), "none was lost");
+        births.read(&block(1, 0, 0, &[record(kind::DROPPED, 0, 5)]), 2);
+        assert!(births.are_too_many());
+        births.prune(&census, 10);
         assert!(!births.are_too_many(), "until more is lost");
+        births.read(&[], 9);
+        assert_eq!(births.known().len(), ROOM, "they may have ended in what is kept since 9");
+        births.read(&[], 10);
+        assert_eq!(births.known().len(), 1);
+        assert!(!births.are_too_many());
     }
 }

@@ -28,9 +28,11 @@ pub(crate) fn set_census(census: fn() -> Vec<Known>) {
     _ = CENSUS.set(census);
 }
 
-/// Asks what exists. Without the writer's lock.
+/// Asks what exists. Without the writer's lock. A value of the program that panics when it is dropped does not take the
+/// tracer's thread with it.
 pub(super) fn take() -> Vec<Known> {
-    CENSUS.get().map_or_else(Vec::new, |census| census())
+    let ask = |census: &fn() -> Vec<Known>| std::panic::catch_unwind(census).unwrap_or_default();
+    CENSUS.get().map_or_else(Vec::new, ask)
 }
 
 /// Appends blocks that say what exists, as of `ticks`. Returns the number of events.

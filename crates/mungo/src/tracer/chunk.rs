@@ -5,6 +5,8 @@
 //! | Free   | the pool's list                                           |
 //! | Active | a lane, which appends; the writer reads what is committed |
 //! | Sealed | the writer, which frees it                                |
+//! | Shared | all threads that are no Ms: `outside.rs`                  |
+//! | Full   | the writer, once all of its places are committed          |
 //!
 //! Chunks are made by the writer's thread, or by the one that starts it, and never freed.
 
@@ -23,6 +25,11 @@ const MAX_CHUNKS: usize = 16_384;
 const FREE: u32 = 0;
 const ACTIVE: u32 = 1;
 const SEALED: u32 = 2;
+const SHARED: u32 = 3;
+const FULL: u32 = 4;
+
+/// The places for events of threads that are no Ms, of three words each.
+pub(super) const PLACES: usize = 2 * RECORDS / 3;
 
 /// A piece of memory with records. See the module for its owner.
 #[repr(C, align(64))]
@@ -45,6 +52,9 @@ pub(super) struct Chunk {
     pub(super) base: AtomicU64,
     /// Number of records that were passed on. Writer.
     pub(super) written: AtomicU32,
+    /// Places that were taken while it was shared, and tries after that. Stays above [`PLACES`] from then on, until it
+    /// is shared again: a thread may come late, whatever the chunk is used for by then.
+    pub(super) taken: AtomicU64,
     words: [[AtomicU64; 2]; RECORDS],
 }
 
@@ -117,14 +127,45 @@ impl Chunk {
         Some(chunk)
     }
 
-    /// Gives it back. By the writer.
+    /// Takes a chunk from the pool for threads that are no Ms, with no place taken. Safe in a signal handler.
+    pub(super) fn take_shared() -> Option<&'static Chunk> {
+        let chunk = pop()?;
+        chunk.written.store(0, Relaxed);
+        (0..PLACES).for_each(|at| chunk.place(at)[0].store(0, Relaxed));
+        chunk.serial.store(SERIALS.fetch_add(1, Relaxed), Relaxed);
+        chunk.state.store(SHARED, Release); // ORDERING: the zeros to `each_shared`
+        chunk.taken.store(0, Release); // ORDERING: the zeros to threads that take a place
+        Some(chunk)
+    }
+
+    /// Returns the words of a place, of a chunk that is shared.
+    pub(super) fn place(&self, at: usize) -> &[AtomicU64; 3] {
+        &self.words.as_flattened().as_chunks().0[at]
+    }
+
+    /// Ends the taking of places, when all of them were taken.
+    pub(super) fn fill_up(&self) {
+        self.state.store(FULL, Release); // ORDERING: after the marks of unused places, to `is_full`
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.state.load(Acquire) == FULL // ORDERING: as above
+    }
+
+    /// Returns its number.
+    pub(super) fn index(&self) -> u32 {
+        self.index.load(Relaxed)
+    }
+
+    /// Gives it back. By the writer, or by the thread that took it and did not use it.
     pub(super) fn free(&'static self) {
         self.state.store(FREE, Relaxed);
         push(self);
     }
 }
 
-fn chunk(index: u32) -> Option<&'static Chunk> {
+/// Returns the chunk with this number.
+pub(super) fn chunk(index: u32) -> Option<&'static Chunk> {
     CHUNKS.get(index as usize)?.get().copied()
 }
 
@@ -157,12 +198,19 @@ fn push(chunk: &'static Chunk) {
 }
 
 /// Passes all chunks that are active or sealed to `f`. By the writer.
-pub(super) fn each_in_use(mut f: impl FnMut(&'static Chunk)) {
+pub(super) fn each_in_use(f: impl FnMut(&'static Chunk)) {
+    each(|state| matches!(state, ACTIVE | SEALED), f);
+}
+
+/// Passes all chunks that are shared, or were, to `f`. By the writer.
+pub(super) fn each_shared(f: impl FnMut(&'static Chunk)) {
+    each(|state| matches!(state, SHARED | FULL), f);
+}
+
+fn each(is_wanted: impl Fn(u32) -> bool, mut f: impl FnMut(&'static Chunk)) {
     for index in 0..MADE.load(Relaxed) {
-        if let Some(chunk) = chunk(index)
-            && chunk.state.load(Acquire) != FREE
-        // ORDERING: see `take`
-        {
+        // ORDERING: Acquire what is in it by `take` and `take_shared`.
+        if let Some(chunk) = chunk(index).filter(|chunk| is_wanted(chunk.state.load(Acquire))) {
             f(chunk);
         }
     }
@@ -194,6 +242,7 @@ mod tests {
     #[test]
     fn each_chunk_has_one_owner_at_a_time() {
         const THREADS: usize = 4;
+        let _alone = super::super::tests::alone();
         let before = made();
         make_up_to(before + 3); // fewer than threads
         std::thread::scope(|scope| {

@@ -7,6 +7,9 @@ use mungo_trace::Event;
 use mungo_trace::format::{BLOCK_HEADER, Block, EVENTS, RECORD, Record, kind};
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Most bytes in a block of threads that are no Ms, but for one event.
+const BLOCK: usize = 1 << 20;
+
 /// What a round took out of the chunks.
 #[derive(Default)]
 pub(super) struct Round {
@@ -14,6 +17,9 @@ pub(super) struct Round {
     pub(super) bytes: Vec<u8>,
     /// Records that stand for events.
     pub(super) events: u64,
+    /// Events that are missing by what the records say, and the number of these records.
+    pub(super) missing: u64,
+    pub(super) tellers: u64,
     /// Whether there are stacks among them.
     pub(super) has_stacks: bool,
     /// Chunks that lanes have.
@@ -25,13 +31,22 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) const fn new() -> Round {
-        Round { bytes: Vec::new(), events: 0, has_stacks: false, active: 0, freed: 0, no_cpu: NoCpu::new() }
+        Round {
+            bytes: Vec::new(),
+            events: 0,
+            missing: 0,
+            tellers: 0,
+            has_stacks: false,
+            active: 0,
+            freed: 0,
+            no_cpu: NoCpu::new(),
+        }
     }
 
     /// Takes what was committed since the last round. `now`: a moment before it, in ticks and ns.
     pub(super) fn take(&mut self, now: (u64, u64)) {
         self.bytes.clear();
-        self.events = 0;
+        (self.events, self.missing, self.tellers) = (0, 0, 0);
         self.has_stacks = false;
         let mut chunks = Vec::new();
         chunk::each_in_use(|chunk| chunks.push(chunk));
@@ -50,7 +65,7 @@ impl Round {
                 threads.push(chunk.thread());
             }
         }
-        self.take_outside();
+        self.take_outside(now.0);
         self.events += self.no_cpu.look(&threads, now, &mut self.bytes);
     }
 
@@ -80,6 +95,10 @@ impl Round {
                 kind::RUNNING | kind::START => running = record.low(),
                 kind::STOP => running = 0,
                 kind::STACK => self.has_stacks = true,
+                kind::DROPPED => {
+                    self.missing += record.body;
+                    self.tellers += 1;
+                }
                 kind::SWITCH_NEXT | kind::SWITCH_RING => running = record.switched_to(running),
                 _ => {}
             }
@@ -105,31 +124,46 @@ impl Round {
         out
     }
 
-    /// Appends a block with the events of threads that are no Ms.
-    fn take_outside(&mut self) {
-        let taken = outside::drain();
-        let Some(first) = taken.first() else { return };
-        let begin = self.bytes.len();
-        let mut base = first.ticks;
-        self.bytes.extend([0; BLOCK_HEADER]);
-        let header = Block { kind: EVENTS, len: 0, runtime: 0, m: Event::OUTSIDE, running: 0, base };
-        for event in taken {
-            let since = u32::try_from(event.ticks - base).unwrap_or_else(|_| {
-                base = event.ticks;
-                self.push(Record::new(0, kind::BASE, 0, 0, base));
-                0
-            });
-            self.push(Record { head: event.record.head | u64::from(since), body: event.record.body });
-            event.text.into_iter().for_each(|unit| self.push(unit));
-            self.events += 1;
+    /// Appends blocks with the events of threads that are no Ms.
+    fn take_outside(&mut self, now: u64) {
+        let outside::Drained { events, lost, active, freed } = outside::drain(now);
+        self.missing += lost;
+        self.tellers += u64::from(lost != 0);
+        self.active += active;
+        self.freed += freed;
+        self.events += events.len() as u64;
+        let mut events = events.into_iter().peekable();
+        while let Some(first) = events.peek() {
+            let begin = self.bytes.len();
+            let mut base = first.ticks;
+            self.bytes.extend([0; BLOCK_HEADER]);
+            let header = Block { kind: EVENTS, len: 0, runtime: 0, m: Event::OUTSIDE, running: 0, base };
+            while let Some(event) = events.next_if(|_| self.bytes.len() - begin < BLOCK) {
+                let since = u32::try_from(event.ticks - base).unwrap_or_else(|_| {
+                    base = event.ticks;
+                    self.push(Record::new(0, kind::BASE, 0, 0, base));
+                    0
+                });
+                self.push(Record { head: event.record.head | u64::from(since), body: event.record.body });
+                event.text.into_iter().for_each(|unit| self.push(unit));
+            }
+            let len = (self.bytes.len() - begin - BLOCK_HEADER) as u32;
+            self.bytes[begin..][..BLOCK_HEADER].copy_from_slice(&Block { len, ..header }.to_bytes());
         }
-        let len = (self.bytes.len() - begin - BLOCK_HEADER) as u32;
-        self.bytes[begin..][..BLOCK_HEADER].copy_from_slice(&Block { len, ..header }.to_bytes());
     }
 
     fn push(&mut self, record: Record) {
         self.bytes.extend(record.to_bytes());
     }
+}
+
+/// Appends a block that says how many events are missing before `ticks`. Returns the number of its events.
+pub(super) fn put_missing(out: &mut Vec<u8>, missing: u64, ticks: u64) -> u64 {
+    let header =
+        Block { kind: EVENTS, len: RECORD as u32, runtime: 0, m: Event::OUTSIDE, running: 0, base: ticks };
+    out.extend(header.to_bytes());
+    out.extend(Record::new(0, kind::DROPPED, 0, 0, missing).to_bytes());
+    1
 }
 
 /// Appends the records of a block but for the numbers of stacks.

@@ -40,9 +40,10 @@ pub(crate) fn start_as_asked(last: Option<Duration>, stacks: bool) {
     });
 }
 
-/// Writes what happened so far to the file that the environment names, because a runtime has ended.
+/// Writes what happened so far to the file that the environment names, because a runtime has ended. Does not wait for
+/// long, should that be a pipe.
 pub(crate) fn flush_at_end() {
     if let Some(sink) = ASKED.get().copied().flatten() {
-        _ = writer::flush(sink); // said at the exit
+        _ = writer::flush_soon(sink); // said at the exit
     }
 }

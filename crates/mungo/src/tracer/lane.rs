@@ -1,7 +1,7 @@
 //! An M's way to put events down.
 
 use super::chunk::{Chunk, RECORDS, Thread};
-use super::{DROPPED, STATE, clock, writer};
+use super::{DROPPED, STATE, clock, outside, writer};
 use mungo_trace::Queue;
 use mungo_trace::format::{HAS_TEXT, MAX_TEXT, RECORD, Record, kind};
 use std::ptr::null_mut;
@@ -242,6 +242,9 @@ impl Lane {
     /// Ends it with its thread.
     pub(crate) fn close(&self) {
         self.seal();
+        if self.is_current() {
+            outside::lose(self.dropped.swap_plain(0)); // it has no further record that could say so
+        }
         self.session.store(0, Relaxed);
     }
 

@@ -6,10 +6,11 @@
 //! * An M has a [`Lane`]: it writes records of 16 bytes into a chunk of its own, without a lock, an allocation or a
 //!   locked instruction; when the chunk is full it takes another one from a pool. Without one the events are counted as
 //!   dropped.
-//! * All other threads write into one shared buffer (`outside.rs`), with one locked instruction an event.
+//! * All other threads write into one chunk that they share (`outside.rs`), with one locked instruction an event.
 //! * One thread (`writer.rs`) goes through all chunks fifty times a second, or when many are full, and makes blocks of
-//!   them (`drain.rs`), which it passes to each sink (`sink.rs`): a file, a writer, or a recorder in memory. It also
-//!   asks the kernel how long the Ms' threads had no CPU (`no_cpu.rs`).
+//!   them (`drain.rs`), which it passes to each sink (`sink.rs`): a file, a writer, or a recorder in memory. Writers
+//!   are called by threads of their own (`output.rs`), so that one that stalls holds up nothing else. The tracer's
+//!   thread also asks the kernel how long the Ms' threads had no CPU (`no_cpu.rs`).
 //!
 //! If a sink wants stacks, the record of a stop or a start has the number of a stack before it (`stacks.rs`); the
 //! writer's thread says what the numbers mean, with the names of functions (`names.rs`). The scheduler walks.
@@ -30,6 +31,7 @@ mod env;
 mod lane;
 mod names;
 mod no_cpu;
+mod output;
 mod outside;
 mod places;
 mod sink;
@@ -49,9 +51,7 @@ pub(crate) use sink::{Kept, SinkId, Summary};
 #[cfg(mungo_stacks)]
 pub(crate) use stacks::{DEPTH, number_of as stack_number};
 pub(crate) use triggers::{Triggers, policy_replaced, region_ended, watches_regions};
-pub(crate) use writer::{
-    before_exit, flush, is_thread_alive, snapshot, start, start_recorder, stop, write_anew,
-};
+pub(crate) use writer::{before_exit, flush, snapshot, start, start_recorder, stop, threads, write_anew};
 
 use std::io;
 use std::sync::atomic::{
@@ -110,3 +110,6 @@ fn set_on(on: bool) {
     // ORDERING: SeqCst: a thread that asked for the end sees, in the round that follows, all that was written before.
     STATE.store(session, SeqCst);
 }
+
+#[cfg(test)]
+mod tests;

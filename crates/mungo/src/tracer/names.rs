@@ -8,6 +8,7 @@ use crate::sys::clock;
 use mungo_trace::Part;
 use mungo_trace::format::{self, Function, MAX_TEXT};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Time in ns in which names are looked up between two rounds. TUNED: guess: half of the pause between them; the chunks
@@ -28,8 +29,8 @@ pub(crate) struct Named {
 /// What the scheduler knows of the program's code.
 #[derive(Debug)]
 pub(crate) struct Code {
-    /// Looks whether objects were loaded or unloaded.
-    pub(crate) refresh: fn(),
+    /// Looks whether objects were loaded or unloaded. If so, returns where code is gone, or other code has come.
+    pub(crate) refresh: fn() -> Option<Vec<Range<u64>>>,
     /// Returns the functions at a return address, the innermost first.
     pub(crate) name: fn(u64) -> Vec<Named>,
     /// Frees what the names were read from.
@@ -64,8 +65,21 @@ pub(crate) fn set_code(code: Code) {
 
 /// Looks whether objects were loaded or unloaded.
 pub(super) fn refresh() {
-    if let Some(code) = CODE.get() {
-        (code.refresh)();
+    if let Some(code) = CODE.get()
+        && let Some(gone) = (code.refresh)()
+    {
+        forget(); // it knows the objects of before
+        let mut names = lock();
+        if let Some(seen) = &mut names.seen {
+            forget_gone(seen, &gone);
+        }
+    }
+}
+
+/// Lets addresses have another name where code is gone, should they come in further stacks.
+fn forget_gone(seen: &mut HashSet<u64>, gone: &[Range<u64>]) {
+    if !gone.is_empty() {
+        seen.retain(|address| !gone.iter().any(|gone| gone.contains(address)));
     }
 }
 
@@ -133,4 +147,18 @@ pub(super) fn put_from(out: &mut Vec<u8>, from: usize, most: usize) -> usize {
         begin = end;
     }
     names.ends.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_code_is_gone_addresses_get_new_names() {
+        let mut seen = HashSet::from([9, 10, 19, 20, 31]);
+        forget_gone(&mut seen, &[]);
+        assert_eq!(seen.len(), 5);
+        forget_gone(&mut seen, &[10..20, 30..40]);
+        assert_eq!(seen, HashSet::from([9, 20]));
+    }
 }

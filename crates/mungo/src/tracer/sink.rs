@@ -1,13 +1,15 @@
 //! What keeps a trace: a writer, or a recorder of the last seconds in memory.
 
 use super::births::{self, Births};
-use super::drain::Round;
+use super::drain::{self, Round};
+use super::output::{self, Output};
 use super::stacks::{self, Written};
 use super::{DROPPED, census, clock, places};
 use crate::reason::WaitReason;
 use mungo_trace::format::{self, Header, Sync};
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -77,36 +79,38 @@ impl Origin {
 /// A trace in the making, into a writer.
 pub(super) struct Stream {
     origin: Origin,
-    out: Box<dyn Write + Send>,
-    /// The first error. Nothing is written after it.
-    error: Option<io::Error>,
+    output: Arc<Output>,
     places: usize,
     /// `None`: it is without stacks.
     stacks: Option<Written>,
+    /// Events that were not passed on, because too much waits for the writer; of them those that no record speaks of.
+    lost: u64,
+    untold: u64,
+    /// Events that the records say are missing.
+    missing: u64,
     summary: Summary,
 }
 
 impl Stream {
-    pub(super) fn new(out: Box<dyn Write + Send>, stacks: bool) -> Stream {
-        let origin = Origin::now();
+    /// Starts one. It drops events while more than `most` bytes wait for the writer.
+    pub(super) fn start(out: Box<dyn Write + Send>, stacks: bool, most: usize) -> io::Result<Stream> {
+        let (origin, output) = (Origin::now(), Output::start(out, most)?);
         let stacks = stacks.then(Written::default);
-        let mut stream = Stream { origin, out, error: None, places: 0, stacks, summary: Summary::default() };
+        let summary = Summary::default();
+        let mut stream = Stream { origin, output, places: 0, stacks, lost: 0, untold: 0, missing: 0, summary };
         let mut bytes = Vec::new();
         origin.begin(&mut bytes);
-        stream.write(&bytes);
-        stream
+        stream.write(bytes);
+        Ok(stream)
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        self.error.is_some()
+        self.output.is_broken()
     }
 
-    /// Returns the error that the trace ended with, if it has.
-    pub(super) fn check(&self) -> io::Result<()> {
-        match &self.error {
-            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
-            None => Ok(()),
-        }
+    /// Returns the way to the writer, which can be waited for without a lock.
+    pub(super) fn output(&self) -> Arc<Output> {
+        self.output.clone()
     }
 
     /// Returns whether it is with stacks.
@@ -114,53 +118,67 @@ impl Stream {
         self.stacks.is_some()
     }
 
-    /// Writes what a round came to: `blocks`, which have stacks or not.
-    pub(super) fn accept(&mut self, round: &Round, blocks: &[u8], now: (u64, u64), flags: u64) {
-        let mut bytes = Vec::new();
+    /// Passes on what a round came to: `blocks`, which have stacks or not. If too much waits for the writer, the events
+    /// are counted as dropped.
+    pub(super) fn accept(&mut self, round: &Round, blocks: &[u8], now: (u64, u64)) {
+        match self.output.has_room() {
+            true => self.pass_on(round, blocks, now, 0),
+            false => {
+                let lost = round.events - round.tellers;
+                self.lost += lost;
+                self.untold += lost + round.missing;
+            }
+        }
+    }
+
+    fn pass_on(&mut self, round: &Round, blocks: &[u8], now: (u64, u64), flags: u64) {
+        let mut bytes = Vec::with_capacity(blocks.len() + 4096);
         self.places = places::put_from(&mut bytes, self.places);
         if let Some(written) = &mut self.stacks {
             written.put_new(&mut bytes);
             self.summary.stacks_lost = stacks::lost() - self.origin.stacks_lost;
         }
-        self.write(&bytes);
-        self.write(blocks);
+        self.summary.dropped = DROPPED.load(Relaxed) - self.origin.dropped + self.lost;
         self.summary.events += round.events;
-        self.summary.dropped = DROPPED.load(Relaxed) - self.origin.dropped;
+        self.missing += round.missing;
+        let mut untold = std::mem::take(&mut self.untold);
+        if flags & format::LAST != 0 {
+            // Of threads that had no room for a record of it until the end.
+            untold += self.summary.dropped.saturating_sub(self.missing + untold);
+        }
+        if untold != 0 {
+            self.missing += untold;
+            self.summary.events += drain::put_missing(&mut bytes, untold, now.0);
+        }
+        bytes.extend(blocks);
         self.summary.duration = Duration::from_nanos(now.1.saturating_sub(self.origin.ns));
-        self.write(&self.origin.sync(now, flags).to_bytes());
-        self.try_to(|out| out.flush());
+        let dropped = self.summary.dropped;
+        bytes.extend(Sync { dropped, ..self.origin.sync(now, flags) }.to_bytes());
+        self.write(bytes);
     }
 
     /// Writes what existed before it began.
     pub(super) fn tell(&mut self, known: &[census::Known], ticks: u64) {
         let mut bytes = Vec::new();
         self.summary.events += census::put(&mut bytes, known, ticks);
-        self.write(&bytes);
+        self.write(bytes);
     }
 
-    pub(super) fn finish(mut self, now: (u64, u64)) -> io::Result<Summary> {
-        self.accept(&Round::default(), &[], now, format::LAST);
-        match self.error {
-            Some(error) => Err(error),
-            None => Ok(self.summary),
-        }
+    /// Ends it. Its writer may be waited for after that.
+    pub(super) fn end(mut self, now: (u64, u64)) -> (Arc<Output>, Summary) {
+        self.pass_on(&Round::default(), &[], now, format::LAST);
+        (self.output.clone(), self.summary)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        if self.error.is_none() {
-            self.summary.bytes += bytes.len() as u64;
-        }
-        self.try_to(|out| out.write_all(bytes));
+    fn write(&mut self, bytes: Vec<u8>) {
+        self.summary.bytes += bytes.len() as u64;
+        self.output.put(bytes);
     }
+}
 
-    /// Calls the writer, unless it has failed. One that panics has failed.
-    fn try_to(&mut self, f: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
-        if self.error.is_some() {
-            return;
-        }
-        let out = &mut *self.out;
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(out)));
-        self.error = done.unwrap_or_else(|_| Err(io::Error::other("the writer panicked"))).err();
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.output.complete();
     }
 }
 
@@ -171,14 +189,17 @@ pub(super) struct Recorder {
     has_stacks: bool,
     rounds: VecDeque<Old>,
     bytes: usize,
-    /// When the oldest of the rounds began, in ticks.
+    /// When the oldest of the rounds began, in ticks, and the events that were dropped before.
     begin: u64,
+    dropped_before: u64,
     /// What the rounds before them said that is still of use.
     births: Births,
 }
 
+#[derive(Clone)]
 struct Old {
-    blocks: Box<[u8]>,
+    /// Shared with snapshots, which are written without a lock.
+    blocks: Arc<[u8]>,
     events: u64,
     sync: Sync,
 }
@@ -193,6 +214,7 @@ impl Recorder {
             rounds: VecDeque::new(),
             bytes: 0,
             begin: origin.ticks,
+            dropped_before: 0,
             births: Births::default(),
         }
     }
@@ -213,8 +235,8 @@ impl Recorder {
         {
             let Some(old) = self.rounds.pop_front() else { break };
             self.bytes -= old.blocks.len();
-            self.births.read(&old.blocks);
-            self.begin = old.sync.ticks;
+            self.births.read(&old.blocks, old.sync.ticks);
+            (self.begin, self.dropped_before) = (old.sync.ticks, old.sync.dropped);
         }
     }
 
@@ -225,17 +247,20 @@ impl Recorder {
 
     /// Returns what is kept now.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let (mut head, mut rounds) = (Vec::new(), Vec::new());
+        let mut head = Vec::new();
         self.origin.begin(&mut head);
         let mut summary = Summary::default();
         let first = self.rounds.front().map_or(0, |old| old.sync.time_ns);
-        for (at, old) in self.rounds.iter().enumerate() {
-            let flags = if at + 1 == self.rounds.len() { format::LAST } else { 0 };
-            rounds.extend(&old.blocks);
-            rounds.extend(Sync { flags, ..old.sync }.to_bytes());
+        let mut rounds: Vec<Old> = self.rounds.iter().cloned().collect();
+        for old in &mut rounds {
+            // Of what was dropped before, nothing is missing here.
+            old.sync.dropped = old.sync.dropped.saturating_sub(self.dropped_before);
             summary.events += old.events;
             summary.dropped = old.sync.dropped;
             summary.duration = Duration::from_nanos(old.sync.time_ns - first);
+        }
+        if let Some(last) = rounds.last_mut() {
+            last.sync.flags = format::LAST;
         }
         if self.has_stacks {
             summary.stacks_lost = stacks::lost() - self.origin.stacks_lost;
@@ -248,7 +273,7 @@ impl Recorder {
 /// What a recorder had at a moment.
 pub(super) struct Snapshot {
     head: Vec<u8>,
-    rounds: Vec<u8>,
+    rounds: Vec<Old>,
     /// When the rounds began, in ticks.
     begin: u64,
     /// What existed then, as far as it is known.
@@ -270,9 +295,14 @@ impl Snapshot {
         if self.has_stacks {
             Written::default().put_new(&mut self.head);
         }
-        self.summary.bytes = (self.head.len() + self.rounds.len()) as u64;
-        out.write_all(&self.head)?;
-        out.write_all(&self.rounds)?;
+        output::write_pieces(out, &self.head)?;
+        self.summary.bytes = self.head.len() as u64;
+        for old in self.rounds {
+            let sync = old.sync.to_bytes();
+            self.summary.bytes += (old.blocks.len() + sync.len()) as u64;
+            output::write_pieces(out, &old.blocks)?;
+            out.write_all(&sync)?;
+        }
         out.flush()?;
         Ok(self.summary)
     }

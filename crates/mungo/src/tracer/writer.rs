@@ -1,13 +1,14 @@
 //! The thread that empties the chunks, and the sinks that it serves.
 //!
-//! It lives while there is a sink. It holds the lock during a round; those who start and stop sinks wait for that, so
-//! they block their thread, as a write to a file does.
+//! It lives while there is a sink. It holds the lock during a round; those who start and stop sinks wait for that. No
+//! writer is called with the lock: that is left to a thread of its own (`output.rs`).
 //!
 //! After a fork the child has no such thread, and perhaps a lock that is never free again: there is no tracing in it.
 
 use super::births::Births;
 use super::chunk;
 use super::drain::Round;
+use super::output::{self, Output, Patience};
 use super::sink::{Kept, Recorder, SinkId, Snapshot, Stream, Summary};
 use super::triggers::{self, SLOTS, Triggers, Wanted};
 use super::{WITH_STACKS, census, clock, names, set_on, stacks};
@@ -18,29 +19,33 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
-    AtomicBool, AtomicU32,
+    AtomicBool, AtomicI32, AtomicU32,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use std::sync::{Mutex, MutexGuard, Once};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 /// Chunks at the start of a session, 8 MiB. TUNED: guess; the writer may be without a CPU for 30 ms at the highest
 /// rate of one M. Memory that is not used is not touched.
 const FIRST_CHUNKS: usize = 256;
-/// Chunks that may wait for the writer: 64 MiB. What comes beyond that is dropped. A trace with stacks has them from
-/// the start, since the first name may take the writer longer than a round.
+/// Chunks that may wait for the writer, once it has seen that many are needed: 64 MiB. What comes beyond that is
+/// dropped. A trace with stacks has them from the start, since the first name may take the writer longer than a round.
 const MOST_CHUNKS: usize = 2048;
 /// Chunks that are sealed before the writer is called.
 const CALL_EVERY: u32 = 16;
 /// Time in ns between two rounds, if it is not called.
 const PERIOD_NS: u64 = 20_000_000;
-/// Time in ns that the end of a process waits for the last round.
+/// Time in ns that the end of a process waits for the last round, from the last sign of progress.
 const LAST_WORDS_NS: u64 = 5_000_000_000;
+/// Time in ns that it waits for a writer, from the last sign of progress: less, so that there is time to say so.
+const LAST_WRITE_NS: u64 = 4_000_000_000;
+/// Time in ns that the end of a runtime waits for a writer. TUNED: guess: longer than a disk takes, and not long.
+const FLUSH_NS: u64 = 100_000_000;
 /// Time in ns between two snapshots that a trigger asked one recorder for.
 const SNAPSHOT_PAUSE_NS: u64 = 1_000_000_000;
 /// Bytes of the thread's stack. Names of functions take the most of it, with what the program has of line tables.
 const STACK: usize = 2 << 20;
 
-struct Control {
+pub(super) struct Control {
     sinks: Vec<Entry>,
     next_id: u64,
     /// Whether the thread lives, or is about to.
@@ -70,21 +75,29 @@ static SERVED: AtomicU32 = AtomicU32::new(0);
 static SEALED: AtomicU32 = AtomicU32::new(0);
 /// Whether the thread lives. Written under the lock.
 static ALIVE: AtomicBool = AtomicBool::new(false);
+/// The number of that thread, as the kernel counts.
+static TID: AtomicI32 = AtomicI32::new(0);
 /// Whether this process is the child of a fork.
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// Whether the process is about to end, and with it all traces.
 static LAST_WORDS: AtomicBool = AtomicBool::new(false);
 
-fn lock() -> io::Result<MutexGuard<'static, Control>> {
+pub(super) fn lock() -> io::Result<MutexGuard<'static, Control>> {
     if FORKED.load(Relaxed) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "no trace in the child of a fork"));
     }
     Ok(CONTROL.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-/// Returns whether the tracer's thread exists: it is none that could wake a goroutine.
-pub(crate) fn is_thread_alive() -> bool {
-    ALIVE.load(Relaxed)
+/// Returns the number of the tracer's threads: there is none that could wake a goroutine.
+pub(crate) fn threads() -> i64 {
+    i64::from(ALIVE.load(Relaxed)) + output::threads()
+}
+
+/// Returns whether this is the tracer's thread: it drops the last handle of a goroutine, perhaps, and with it a trace.
+fn is_own_thread() -> bool {
+    // SAFETY: no memory involved.
+    ALIVE.load(Relaxed) && TID.load(Relaxed) == unsafe { libc::gettid() }
 }
 
 /// Calls the writer. Safe in a signal handler.
@@ -102,7 +115,7 @@ pub(super) fn note_sealed() {
 
 /// Starts to trace into a writer.
 pub(crate) fn start(out: Box<dyn Write + Send>, stacks: bool) -> io::Result<SinkId> {
-    let id = add(stacks, |_| Ok(Sink::Stream(Stream::new(out, stacks))))?;
+    let id = add(stacks, |_| Ok(Sink::Stream(Stream::start(out, stacks, output::MOST_WAITING)?)))?;
     let known = census::take(); // without the lock; goroutines that are made from now on are in the trace anyway
     if let Some(Sink::Stream(stream)) =
         lock()?.sinks.iter_mut().find(|entry| entry.id == id).map(|e| &mut e.sink)
@@ -186,13 +199,19 @@ pub(crate) fn stop(id: SinkId) -> io::Result<Summary> {
     }
     drop(control);
     match sink {
-        Sink::Stream(stream) => stream.finish(clock::now()),
+        Sink::Stream(stream) => {
+            let (output, summary) = stream.end(clock::now());
+            output.finish().map(|()| summary)
+        }
         Sink::Recorder { .. } => Ok(Summary::default()),
     }
 }
 
 /// Waits until the functions of the stacks so far have names, for a bounded time.
 fn wait_for_names(control: MutexGuard<'static, Control>) -> io::Result<MutexGuard<'static, Control>> {
+    if is_own_thread() {
+        return Ok(control); // there is no other one that finds them
+    }
     let (wanted, end_ns) = (stacks::len(), sys_clock::now_ns() + LAST_WORDS_NS);
     drop(control);
     while !names::are_there(wanted) && ALIVE.load(Relaxed) && sys_clock::now_ns() < end_ns {
@@ -210,14 +229,26 @@ fn forget_stacks_of(sink: &Sink) {
     }
 }
 
-/// Passes on what was put down so far. Returns the first error of the writer of `id`.
+/// Passes on what was put down so far, and waits until it is written. Returns the first error of the writer of `id`.
 pub(crate) fn flush(id: SinkId) -> io::Result<()> {
+    flush_until(id, None)
+}
+
+/// Does as [`flush`], but does not wait for long.
+pub(super) fn flush_soon(id: SinkId) -> io::Result<()> {
+    flush_until(id, Some(sys_clock::now_ns() + FLUSH_NS))
+}
+
+fn flush_until(id: SinkId, end_ns: Option<u64>) -> io::Result<()> {
     let mut control = lock()?;
     control.do_round();
-    match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
-        Some(Sink::Stream(stream)) => stream.check(),
-        _ => Ok(()),
-    }
+    let output = match control.sinks.iter().find(|entry| entry.id == id).map(|entry| &entry.sink) {
+        Some(Sink::Stream(stream)) => stream.output(),
+        _ => return Ok(()),
+    };
+    drop(control);
+    output.flush(end_ns);
+    output.check()
 }
 
 /// Writes what a recorder has. The file is written without the lock: a slow one does not hold up other traces.
@@ -252,23 +283,23 @@ fn care_for_exit() {
     ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
-/// Lets the writer do what is left before the process ends, for a bounded time: it ends all traces, and recorders hear
-/// of the end, and of a deadlock, if that is the reason. Takes no lock and no memory itself, so that a signal handler
-/// may call it.
+/// Lets the writer do what is left before the process ends, while it makes progress: it ends all traces, and recorders
+/// hear of the end, and of a deadlock, if that is the reason. Takes no lock and no memory itself, so that a signal
+/// handler may call it.
 pub(crate) fn before_exit(is_deadlock: bool) {
-    if !ALIVE.load(Relaxed) || FORKED.load(Relaxed) {
+    if !ALIVE.load(Relaxed) || FORKED.load(Relaxed) || is_own_thread() {
         return;
     }
     triggers::process_ends(is_deadlock);
     LAST_WORDS.store(true, Release); // ORDERING: what came before it is in the round of `main` that sees it
     call();
-    let (calls, deadline_ns) = (CALLS.load(Relaxed), sys_clock::now_ns() + LAST_WORDS_NS);
+    let (calls, mut patience) = (CALLS.load(Relaxed), Patience::new(LAST_WORDS_NS));
     loop {
         let served = SERVED.load(Acquire); // ORDERING: the round's end, by `main`
-        if served.wrapping_sub(calls) as i32 >= 0 || sys_clock::now_ns() >= deadline_ns {
+        if served.wrapping_sub(calls) as i32 >= 0 || patience.is_over() {
             return;
         }
-        futex::wait(&SERVED, served, Some(deadline_ns));
+        futex::wait(&SERVED, served, Some(patience.end_ns()));
     }
 }
 
@@ -276,6 +307,8 @@ pub(crate) fn before_exit(is_deadlock: bool) {
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     thread::set_name(format_args!("mungo-trace"));
     thread::block_signals();
+    // SAFETY: no memory involved.
+    TID.store(unsafe { libc::gettid() }, Relaxed);
     loop {
         let calls = CALLS.load(SeqCst); // ORDERING: before the round, which shall see what the callers did
         let is_last = LAST_WORDS.load(Acquire); // ORDERING: see `before_exit`
@@ -295,21 +328,18 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         control.do_round();
         let snapshots = control.take_snapshots(wanted);
         control.make_room();
-        if is_last {
-            control.finish_streams();
-        }
+        let ended = if is_last { control.end_streams() } else { Vec::new() };
         let needs_census = control.births().any(|births| births.are_too_many());
         drop(control);
         if needs_census {
             let census = census::take(); // without the lock
             let Ok(mut control) = lock() else { break };
-            control.births().filter(|births| births.are_too_many()).for_each(|births| births.prune(&census));
+            let now = clock::now().0;
+            let births = control.births().filter(|births| births.are_too_many());
+            births.for_each(|births| births.prune(&census, now));
         }
-        for (path, snapshot) in snapshots {
-            if let Err(error) = write_anew(&path, |out| snapshot.write_to(census::take(), out).map(drop)) {
-                say!("mungo: no snapshot of the trace in {}: {error}", path.display());
-            }
-        }
+        write_snapshots(snapshots);
+        finish(&ended);
         if has_stacks {
             names::refresh();
             names::name_until(sys_clock::now_ns() + names::AT_A_TIME_NS);
@@ -319,6 +349,24 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         futex::wait(&CALLS, calls, Some(sys_clock::now_ns() + PERIOD_NS));
     }
     std::ptr::null_mut()
+}
+
+/// Writes snapshots that triggers asked for.
+fn write_snapshots(snapshots: Vec<(PathBuf, Snapshot)>) {
+    for (path, snapshot) in snapshots {
+        if let Err(error) = write_anew(&path, |out| snapshot.write_to(census::take(), out).map(drop)) {
+            say!("mungo: no snapshot of the trace in {}: {error}", path.display());
+        }
+    }
+}
+
+/// Waits for the writers of traces that ended with the process.
+fn finish(ended: &[Arc<Output>]) {
+    for output in ended {
+        if let Err(error) = output.finish_soon(LAST_WRITE_NS) {
+            say!("mungo: the trace is not complete: {error}");
+        }
+    }
 }
 
 /// Names the functions of all stacks, in a bounded time. By the writer's thread.
@@ -358,7 +406,7 @@ impl Control {
                 _ => &self.round.bytes,
             };
             match &mut entry.sink {
-                Sink::Stream(stream) => stream.accept(&self.round, blocks, now, 0),
+                Sink::Stream(stream) => stream.accept(&self.round, blocks, now),
                 Sink::Recorder { recorder, .. } => recorder.accept(&self.round, blocks, now),
             }
         }
@@ -402,28 +450,26 @@ impl Control {
     fn make_room(&self) {
         let (active, full) = (self.round.active, self.round.freed);
         let others = chunk::made().saturating_sub(active);
-        let wanted = if full > others / 2 { (2 * others).min(MOST_CHUNKS) } else { FIRST_CHUNKS };
+        let wanted = if full > others / 4 { (4 * others).min(MOST_CHUNKS) } else { FIRST_CHUNKS };
         chunk::make_up_to(active + wanted);
     }
 
-    /// Ends all traces, at the end of the process.
-    fn finish_streams(&mut self) {
+    /// Ends all traces, at the end of the process. Their writers are to be waited for.
+    fn end_streams(&mut self) -> Vec<Arc<Output>> {
+        let mut ended = Vec::new();
         for entry in std::mem::take(&mut self.sinks) {
             if !matches!(entry.sink, Sink::Recorder { .. }) {
                 forget_stacks_of(&entry.sink);
             }
             match entry.sink {
                 Sink::Recorder { .. } => self.sinks.push(entry),
-                Sink::Stream(stream) => {
-                    if let Err(error) = stream.finish(clock::now()) {
-                        say!("mungo: the trace is not complete: {error}");
-                    }
-                }
+                Sink::Stream(stream) => ended.push(stream.end(clock::now()).0),
             }
         }
         if self.sinks.is_empty() {
             set_on(false);
         }
+        ended
     }
 }
 

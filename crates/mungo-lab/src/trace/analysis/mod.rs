@@ -1,5 +1,6 @@
 //! What follows from a trace: the figures that `stats`, `view` and the reports share.
 
+mod kernel;
 mod latency;
 mod path;
 mod places;
@@ -7,7 +8,7 @@ mod stuck;
 mod verdicts;
 mod waits;
 
-pub(crate) use latency::{Latency, Split};
+pub(crate) use latency::{Latency, PARTS, Part, Split};
 pub(crate) use path::chain;
 pub(crate) use places::{PlaceRow, Preemption, ProcRow, RegionRow, Wake};
 pub(crate) use stuck::Graph;

@@ -44,7 +44,7 @@ pub(super) fn graph(model: &Model) -> Graph {
             0 => owners.get(&last.reason).map(|(_, holder)| *holder),
             joined => by_id.get(&(goroutine.runtime, joined)).copied(),
         };
-        if let Some(holder) = holder.filter(|holder| *holder != g as u32) {
+        if let Some(holder) = holder.filter(|holder| ![g as u32, NONE].contains(holder)) {
             edges.push(WaitsFor { g: g as u32, span, holder, in_cycle: false });
         }
     }
@@ -56,10 +56,11 @@ pub(super) fn graph(model: &Model) -> Graph {
 }
 
 /// The last known holder of each lock, and since when: the one that a goroutine named when it parked for it, or the one
-/// that was woken from its queue after that.
+/// that was woken from its queue after that; [`NONE`] if a goroutine parked for it later and named none: then a thread
+/// has it, or a goroutine of another runtime, or several.
 fn owners(model: &Model) -> HashMap<u16, (u64, u32)> {
     let mut owners: HashMap<u16, (u64, u32)> = HashMap::new();
-    let mut note = |reason, at, holder| {
+    let note = |owners: &mut HashMap<u16, (u64, u32)>, reason, at, holder| {
         let owner = owners.entry(reason).or_insert((at, holder));
         if at >= owner.0 {
             *owner = (at, holder);
@@ -67,7 +68,7 @@ fn owners(model: &Model) -> HashMap<u16, (u64, u32)> {
     };
     for held in &model.held {
         let span = &model.spans[held.span as usize];
-        note(span.reason, span.end, held.holder);
+        note(&mut owners, span.reason, span.end, held.holder);
     }
     if model.held.is_empty() {
         return owners;
@@ -77,8 +78,14 @@ fn owners(model: &Model) -> HashMap<u16, (u64, u32)> {
             let [before, after] = [pair[0], pair[1]].map(|span| &model.spans[span as usize]);
             // A reader that was woken has the lock with others.
             if before.why == Why::Parked && model.awaited[before.reason as usize].is_mutex {
-                note(before.reason, after.ready, g);
+                note(&mut owners, before.reason, after.ready, g);
             }
+        }
+    }
+    let named: HashSet<u32> = model.held.iter().map(|held| held.span).collect();
+    for (index, span) in (0..).zip(&model.spans) {
+        if span.why == Why::Parked && owners.contains_key(&span.reason) && !named.contains(&index) {
+            note(&mut owners, span.reason, span.end, NONE);
         }
     }
     owners

@@ -1,12 +1,13 @@
 //! What is wrong, in words, with the moments at which it shows.
 
+use super::kernel;
 use super::latency::Latency;
 use super::places::ProcRow;
 use super::stuck::Graph;
 use crate::report::table::quantity;
 use crate::trace::build::CROWD;
-use crate::trace::model::{Model, NONE, UNKNOWN, Why};
-use std::collections::BTreeMap;
+use crate::trace::model::{Model, NONE, NoCpu, Span, UNKNOWN, Why};
+use std::collections::{BTreeMap, HashMap};
 
 /// A goroutine that could run and waits longer than this is worth a word, in ns.
 pub(crate) const LONG_WAIT_NS: u64 = 5_000_000;
@@ -91,6 +92,7 @@ pub(super) fn verdicts(model: &Model, latency: &Latency, procs: &[ProcRow], grap
     all.extend(blocked(model));
     all.extend(stalls(model));
     all.extend(no_cpu(model));
+    all.extend(on_cpu(model));
     all.extend(crowds(model));
     all.extend(imbalance(model, latency, procs));
     all.extend(leaks(model));
@@ -292,7 +294,7 @@ fn no_cpu(model: &Model) -> Option<Verdict> {
     let mut found: Vec<_> = model.no_cpu.iter().filter(|w| w.waited > LONG_NO_CPU_NS).collect();
     found.sort_by_key(|w| std::cmp::Reverse(w.waited));
     let worst = found.first()?;
-    let moment = |w: &&crate::trace::model::NoCpu| {
+    let moment = |w: &&NoCpu| {
         let thread = model.thread_name(w.runtime, w.m);
         let text = format!("{thread} could run and had no CPU for {} of {}", time(w.waited), time(w.within));
         Moment { start: w.at.saturating_sub(w.within), end: w.at, g: NONE, text }
@@ -308,6 +310,55 @@ fn no_cpu(model: &Model) -> Option<Verdict> {
         ),
         advice: "Other threads of the machine had the CPUs, or the limit of a cgroup was reached. What runs on that \
                  thread stands still meanwhile: fewer processors, or a machine of its own, help.",
+        count: found.len(),
+        moments: found.iter().take(MOMENTS).map(moment).collect(),
+    })
+}
+
+/// Time in ns that a thread ran goroutines between two looks at the kernel's counters, from which it is asked whether
+/// it had a CPU meanwhile.
+const LONG_WITHIN_NS: u64 = 10_000_000;
+
+/// Threads that had a CPU for less than half of the time in which they ran goroutines. Of the time without one as much
+/// as fits is taken to be outside of that.
+fn on_cpu(model: &Model) -> Option<Verdict> {
+    let looks = kernel::looks(model);
+    let mut ran: HashMap<(u32, u32), Vec<&Span>> = looks.keys().map(|thread| (*thread, Vec::new())).collect();
+    for span in &model.spans {
+        if let Some(spans) = ran.get_mut(&(model.procs[span.p as usize].runtime, span.m)) {
+            spans.push(span);
+        }
+    }
+    let mut found: Vec<(u64, u64, &NoCpu)> = Vec::new();
+    for look in looks.values().flatten() {
+        let (from, to) = (look.at.saturating_sub(look.within), look.at);
+        let spans = &ran[&(look.runtime, look.m)];
+        let first = spans.partition_point(|span| span.end <= from);
+        let within = spans[first..].iter().take_while(|span| span.start < to);
+        let ran: u64 = within.map(|span| span.end.min(to).saturating_sub(span.start.max(from))).sum();
+        let without = look.waited.saturating_sub((to - from).saturating_sub(ran));
+        if ran >= LONG_WITHIN_NS && without.saturating_mul(2) > ran {
+            found.push((without, ran, look));
+        }
+    }
+    found.sort_by_key(|(without, _, look)| (std::cmp::Reverse(*without), look.at, look.m));
+    let (without, ran, _) = found.first()?;
+    let percent = 100 * ran.saturating_sub(*without) / ran;
+    let moment = |&(without, ran, look): &(u64, u64, &NoCpu)| {
+        let thread = model.thread_name(look.runtime, look.m);
+        let text =
+            format!("{thread} ran goroutines for {}, of that {} without a CPU", time(ran), time(without));
+        Moment { start: look.at.saturating_sub(look.within), end: look.at, g: NONE, text }
+    };
+    Some(Verdict {
+        key: "on-cpu",
+        severity: Severity::Warning,
+        title: format!(
+            "{} times a thread had a CPU for less than half of the time in which it ran goroutines, once {percent} %",
+            found.len()
+        ),
+        advice: "What a goroutine seems to run is then mostly time in which other threads of the machine ran: the \
+                 figures of goroutines are too high. Fewer processors, or a machine of its own, help.",
         count: found.len(),
         moments: found.iter().take(MOMENTS).map(moment).collect(),
     })
@@ -363,14 +414,14 @@ fn crowds(model: &Model) -> Option<Verdict> {
 
 fn imbalance(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict> {
     // Where no goroutine waits there is nothing to share.
-    let waited = latency.all.split.behind;
+    let waited = |runtime| latency.behind_in.get(&runtime).copied().unwrap_or(0);
     let runtimes: std::collections::BTreeSet<u32> = model.procs.iter().map(|p| p.runtime).collect();
     let verdict = |runtime| {
         let of = procs.iter().filter(|row| model.procs[row.proc as usize].runtime == runtime);
         let most = of.clone().max_by_key(|row| row.busy)?;
         let least = of.min_by_key(|row| row.busy)?;
         let uneven = most.busy > least.busy.saturating_mul(IMBALANCE) && most.busy > model.end / 5;
-        (uneven && waited > model.end / 10).then(|| Verdict {
+        (uneven && waited(runtime) > model.end / 10).then(|| Verdict {
             key: "imbalance",
             severity: Severity::Warning,
             title: format!(
@@ -393,40 +444,51 @@ fn imbalance(model: &Model, latency: &Latency, procs: &[ProcRow]) -> Vec<Verdict
 #[derive(Default)]
 struct Made {
     count: usize,
-    first: u64,
-    last: u64,
-    /// Since when which of them is parked: the span before that.
-    parked: Vec<(u64, u32)>,
+    /// When the first and the last of those that were made in the trace were.
+    times: Option<(u64, u64)>,
+    /// Since when which goroutine is parked, and the span before that; none if it has been since before the trace.
+    parked: Vec<(u64, u32, Option<u32>)>,
 }
 
 fn leaks(model: &Model) -> Vec<Verdict> {
     let Some(until) = model.end.checked_sub(LEAK_NS) else { return Vec::new() };
     let mut places: BTreeMap<u32, Made> = BTreeMap::new();
-    for (g, goroutine) in model.goroutines.iter().enumerate().filter(|(_, g)| g.created < until) {
+    let is_old = |created| created == UNKNOWN || created < until;
+    for (g, goroutine) in model.goroutines.iter().enumerate().filter(|(_, g)| is_old(g.created)) {
         let made = places.entry(goroutine.place).or_default();
-        made.first = if made.count == 0 { goroutine.created } else { made.first.min(goroutine.created) };
-        made.last = made.last.max(goroutine.created);
+        if goroutine.created != UNKNOWN {
+            let (first, last) = made.times.unwrap_or((goroutine.created, goroutine.created));
+            made.times = Some((first.min(goroutine.created), last.max(goroutine.created)));
+        }
         made.count += 1;
-        let Some(&last) = model.spans_of(g as u32).last() else { continue };
-        let span = &model.spans[last as usize];
-        if span.why == Why::Parked && goroutine.ended == UNKNOWN && span.end < until {
-            made.parked.push((span.end, last));
+        let last = model.spans_of(g as u32).last().copied();
+        let is_parked = match last.map(|last| &model.spans[last as usize]) {
+            Some(span) => span.why == Why::Parked && span.end < until,
+            None => goroutine.created == UNKNOWN, // it existed, and could not run
+        };
+        if is_parked && goroutine.ended == UNKNOWN {
+            let since = last.map_or(0, |last| model.spans[last as usize].end);
+            made.parked.push((since, g as u32, last));
         }
     }
     places.into_iter().filter_map(|(place, made)| leak(model, place, made)).collect()
 }
 
 fn leak(model: &Model, place: u32, mut made: Made) -> Option<Verdict> {
-    let one_by_one = made.last - made.first > model.end / 4;
+    let one_by_one = made.times.is_some_and(|(first, last)| last - first > model.end / 4);
     if made.parked.len() < LEAKED || made.parked.len() * 10 < made.count * 9 || !one_by_one {
         return None;
     }
     made.parked.sort_unstable();
-    let moment = |&(since, s): &(u64, u32)| {
-        let span = &model.spans[s as usize];
-        let reason = &model.reasons[span.reason as usize];
-        let text = format!("{} parked ({reason}) and did not run again", model.name(span.g));
-        Moment { start: since, end: since, g: span.g, text }
+    let moment = |&(since, g, s): &(u64, u32, Option<u32>)| {
+        let text = match s.map(|s| &model.spans[s as usize]) {
+            Some(span) => {
+                let reason = &model.reasons[span.reason as usize];
+                format!("{} parked ({reason}) and did not run again", model.name(g))
+            }
+            None => format!("{} existed before the trace, and does not run in it", model.name(g)),
+        };
+        Moment { start: since, end: since, g, text }
     };
     Some(Verdict {
         key: "leak",

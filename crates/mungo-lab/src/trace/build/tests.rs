@@ -101,6 +101,69 @@ fn a_wait_is_split_into_others_sleep_and_the_rest() {
     assert_eq!((all.behind, all.idle, all.between), (0, 30_000, 5_000));
 }
 
+/// 3 could run later than 2 and ran before it. In a ring that is by chance, in the hands of a policy its choice.
+#[test]
+fn a_wait_behind_those_that_a_policy_chose_is_its_choice() {
+    let split = |queue| {
+        let script = Script::default()
+            .start(0, 0, 1)
+            .ready(10, 0, 2, Some(1), Cause::Woken)
+            .ready(12, 0, 3, Some(1), Cause::Woken)
+            .park(20, 0, 1, "sleep")
+            .start(20, 0, 3)
+            .park(35, 0, 3, "sleep")
+            .at(35, 0, Kind::Start { g: 2, queue, waited_ns: 0 });
+        analyse(&script.model()).latency.causes[0].split
+    };
+    let (ring, policy) = (split(Queue::Ring), split(Queue::Policy));
+    assert_eq!((ring.behind, ring.policy), (10_000 + 8_000 + 15_000, 0));
+    assert_eq!((policy.behind, policy.policy), (10_000 + 8_000, 15_000));
+}
+
+#[test]
+fn a_processor_whose_thread_has_blocked_waits_for_another() {
+    let model = Script::default()
+        .start(0, 0, 1)
+        .ready(5, 0, 2, Some(1), Cause::Woken)
+        .at(10, 0, Kind::ProcLost)
+        .at(40, 0, Kind::ProcGained)
+        .start(42, 0, 2)
+        .ready(50, 0, 3, Some(2), Cause::Woken)
+        .at(60, 0, Kind::BlockedFound { g: 2 })
+        .start(67, 0, 3)
+        .park(70, 0, 3, "sleep")
+        .at(90, 0, Kind::ProcIdle)
+        .model();
+    assert_eq!(model.procs[0].without_thread, [(10_000, 40_000), (60_000, 67_000)]);
+    let split = analyse(&model).latency.all.split;
+    assert_eq!((split.behind, split.thread, split.between), (15_000, 37_000, 2_000));
+}
+
+/// The kernel says how long, not when: the longest gaps between two goroutines of that thread get the time.
+#[test]
+fn a_gap_is_the_kernels_as_far_as_its_thread_had_no_cpu() {
+    let script = |waited_us: u64| {
+        let looked = Kind::NoCpu { waited_ns: waited_us * 1000, within_ms: 100 };
+        Script::default()
+            .start(0, 0, 1)
+            .park(1_000, 0, 1, "sleep")
+            .ready(1_000, 0, 2, None, Cause::Timer)
+            .start(41_000, 0, 2)
+            .park(42_000, 0, 2, "sleep")
+            .ready(42_000, 0, 1, None, Cause::Timer)
+            .start(47_000, 0, 1)
+            .at(100_000, 0, looked)
+            .at(200_000, 1, looked)
+    };
+    let parts = |waited_us| {
+        let split = analyse(&script(waited_us).model()).latency.all.split;
+        (split.kernel / 1000, split.between / 1000)
+    };
+    assert_eq!(parts(30_000), (30_000, 15_000));
+    assert_eq!(parts(43_000), (43_000, 2_000));
+    assert_eq!(parts(60_000), (45_000, 0), "not more than there is");
+}
+
 #[test]
 fn preempted_goroutines_name_who_they_made_room_for() {
     let model = Script::default()
@@ -329,6 +392,126 @@ fn without_all_events_no_holder_is_named() {
         .at(11, 0, Kind::Dropped { count: 1 })
         .model();
     assert!(model.held.len() == 1 && analyse(&model).graph.edges.is_empty());
+}
+
+/// The writer counts what is missing, and events tell of it: perhaps of a part.
+#[test]
+fn what_the_writer_alone_knows_to_be_missing_is_missing() {
+    let script = |dropped, told| {
+        let mut script = Script::default()
+            .start(0, 0, 1)
+            .at(9, 0, Kind::HeldBy { g: Some(1), holder: 2 })
+            .park_for(10, 0, 1, "mutex", 0x20)
+            .at(11, 0, Kind::Dropped { count: told });
+        script.trace.dropped = dropped;
+        script.model()
+    };
+    for (dropped, told) in [(5, 0), (5, 3), (3, 5)] {
+        let model = script(dropped, told);
+        let analysis = analyse(&model);
+        assert!(model.held.len() == 1 && analysis.graph.edges.is_empty());
+        assert!(analysis.verdicts.iter().any(|v| v.key == "dropped" && v.title == "5 events are missing"));
+    }
+    assert_eq!(analyse(&script(0, 0)).graph.edges.len(), 1);
+}
+
+/// 1 had the mutex that 2 parked for, and gave it back. Then a thread that is no goroutine has it, or a goroutine of
+/// another runtime: 3 parks for it and names no holder.
+#[test]
+fn a_holder_from_before_is_none_where_a_later_wait_names_none() {
+    let held = |g, holder| Kind::HeldBy { g: Some(g), holder };
+    let script = Script::default()
+        .start(0, 0, 2)
+        .at(9, 0, held(2, 1))
+        .park_for(10, 0, 2, "mutex", 0x20)
+        .start(11, 0, 1)
+        .ready(12, 0, 2, Some(1), Cause::Woken)
+        .park_for(13, 0, 1, "join", 3)
+        .start(14, 0, 2)
+        .stop(15, 0, 2, Stop::Ended);
+    let edges = |script: Script| {
+        let model = script.at(100, 0, Kind::ProcIdle).model();
+        let analysis = analyse(&model);
+        let id = |g: u32| model.goroutines[g as usize].id;
+        (
+            analysis.graph.edges.iter().map(|e| (id(e.g), id(e.holder))).collect::<Vec<_>>(),
+            analysis.graph.cycles,
+        )
+    };
+    let (all, cycles) = edges(script.start(20, 0, 3).park_for(30, 0, 3, "mutex", 0x20));
+    assert_eq!((all, cycles.len()), (vec![(1, 3)], 0), "neither 1 nor 2 has it");
+    // Of another kind of lock, whose wake-ups say nothing: it was 1.
+    let script = Script::default()
+        .start(0, 0, 2)
+        .at(9, 0, held(2, 1))
+        .park_for(10, 0, 2, "rwlock write", 0x20)
+        .start(11, 0, 1)
+        .park_for(13, 0, 1, "join", 3);
+    let (all, cycles) = edges(script.start(20, 0, 3).park_for(30, 0, 3, "rwlock write", 0x20));
+    assert_eq!((all, cycles.len()), (vec![(1, 3)], 0), "1 had it, when 2 parked");
+}
+
+/// What may have been outside of its goroutines is not held against a thread.
+#[test]
+fn threads_that_mostly_had_no_cpu_while_they_ran_goroutines_are_named() {
+    let verdict = |waited_ms: u64| {
+        let model = Script::default()
+            .start(10_000, 0, 1)
+            .at(100_000, 0, Kind::NoCpu { waited_ns: waited_ms * 1_000_000, within_ms: 100 })
+            .park(110_000, 0, 1, "sleep")
+            .model();
+        analyse(&model).verdicts.into_iter().find(|v| v.key == "on-cpu")
+    };
+    // It ran for 90 ms of 100. The trace begins with the first event.
+    assert!(verdict(40).is_none(), "30 ms at the least were not of these");
+    let found = verdict(80).expect("a verdict");
+    assert!(found.title.starts_with("1 times") && found.title.ends_with("once 11 %"), "{}", found.title);
+    let text = "thread M0 ran goroutines for 90 ms, of that 80 ms without a CPU";
+    assert_eq!((found.moments[0].text.as_str(), found.moments[0].end), (text, 90_000_000));
+}
+
+/// Work that waits in one runtime is none that another one could share.
+#[test]
+fn an_imbalance_is_that_of_one_runtime() {
+    let uneven = || {
+        let script = Script::default().start(0, 0, 1).start(0, 1, 2).park(10, 1, 2, "sleep");
+        script.at(11, 1, Kind::ProcIdle).park(1_000, 0, 1, "sleep")
+    };
+    let has_verdict = |script: Script| analyse(&script.model()).verdicts.iter().any(|v| v.key == "imbalance");
+    let with_waits = |runtime| {
+        let other = Script::default().start(0, 7, 8).ready(1, 7, 9, Some(8), Cause::Woken).start(900, 7, 9);
+        let mut events = other.trace.events;
+        events.iter_mut().for_each(|event| event.runtime = runtime);
+        let mut script = uneven();
+        script.trace.events.extend(events);
+        script.trace.events.sort_by_key(|event| event.time_ns);
+        script
+    };
+    assert!(!has_verdict(uneven()), "no goroutine waits");
+    assert!(!has_verdict(with_waits(2)));
+    assert!(has_verdict(with_waits(1)));
+}
+
+/// A leak that is older than the trace grows in it.
+#[test]
+fn goroutines_from_before_the_trace_leak_with_those_made_in_it() {
+    let trace = |made: &[u64]| {
+        let script = Script::default().start(0, 0, 99);
+        let existed = |script: Script, g| script.at(0, 0, Kind::Existed { g, place: PlaceId(3) });
+        let script = (1..=20).fold(script, existed);
+        let script = made.iter().fold(script, |script, &us| {
+            let g = 1_000_000 + us;
+            let script = script.at(us, 0, Kind::Created { g, parent: None, place: PlaceId(3) });
+            script.start(us + 1, 1, g).park(us + 2, 1, g, "chan receive")
+        });
+        let model = script.at(10_000_000, 0, Kind::ProcIdle).model();
+        let leak = analyse(&model).verdicts.into_iter().find(|v| v.key == "leak");
+        leak.map(|leak| (leak.count, leak.moments[0].text.clone()))
+    };
+    assert_eq!(trace(&[]), None, "a pool that waits for work is none");
+    let (count, first) = trace(&[1_000_000, 8_000_000]).expect("a verdict");
+    assert_eq!(count, 22);
+    assert_eq!(first, "goroutine 1 existed before the trace, and does not run in it");
 }
 
 #[test]

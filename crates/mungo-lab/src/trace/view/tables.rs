@@ -3,7 +3,7 @@
 use crate::report::svg::escape;
 use crate::stats::Times;
 use crate::tour::grouped;
-use crate::trace::analysis::{Analysis, Moment, Severity, Verdict, moment, time};
+use crate::trace::analysis::{Analysis, Moment, PARTS, Part, Severity, Split, Verdict, moment, time};
 use crate::trace::model::{CAUSES, Model, NONE};
 use std::fmt::Write;
 
@@ -103,18 +103,19 @@ fn quantiles(times: &Times) -> [String; 4] {
     [0.5, 0.9, 0.99, 1.0].map(|q| time((times.quantile_us(q) * 1e3) as u64))
 }
 
-/// A bar of three parts.
-fn split_bar(parts: [u64; 3]) -> String {
-    let total = parts.iter().copied().fold(0, u64::saturating_add).max(1) as f64;
-    let [behind, idle, between] = parts.map(|part| 100.0 * part as f64 / total);
-    let text = format!("{behind:.0} % behind others, {idle:.0} % processor asleep, {between:.0} % between");
-    let part = |class: &str, width: f64| format!("<i class=\"{class}\" style=\"width:{width:.1}%\"></i>");
-    format!(
-        "<span class=\"split\" role=\"img\" aria-label=\"{text}\" title=\"{text}\">{}{}{}</span>",
-        part("behind", behind),
-        part("asleep", idle),
-        part("between", between)
-    )
+/// A bar of the parts of a wait.
+fn split_bar(split: &Split) -> String {
+    let total = split.total().max(1) as f64;
+    let (mut texts, mut parts) = (Vec::new(), String::new());
+    for (Part { key, head, .. }, ns) in PARTS.iter().zip(split.parts()) {
+        let share = 100.0 * ns as f64 / total;
+        if ns > 0 {
+            texts.push(format!("{share:.0} % {head}"));
+        }
+        _ = write!(parts, "<i class=\"{key}\" style=\"width:{share:.1}%\"></i>");
+    }
+    let text = escape(&texts.join(", "));
+    format!("<span class=\"split\" role=\"img\" aria-label=\"{text}\" title=\"{text}\">{parts}</span>")
 }
 
 /// Scheduling latency by cause, and behind whom.
@@ -128,16 +129,16 @@ pub(super) fn latency(model: &Model, a: &Analysis) -> String {
         .map(|row| {
             let mut cells = vec![row.name.to_owned(), grouped(row.times.len())];
             cells.extend(quantiles(&row.times));
-            cells.push(split_bar([row.split.behind, row.split.idle, row.split.between]));
+            cells.push(split_bar(&row.split));
             cells
         })
         .collect();
-    let note = "From runnable to running. The bar says what the processor did meanwhile: \
-                <span class=\"key\"><i class=\"behind\"></i>ran others</span> \
-                <span class=\"key\"><i class=\"asleep\"></i>was asleep</span> \
-                <span class=\"key\"><i class=\"between\"></i>was between two goroutines</span>";
+    let key =
+        |part: &Part| format!(" <span class=\"key\"><i class=\"{}\"></i>{}</span>", part.key, escape(part.did));
+    let keys: String = a.latency.all.split.present().into_iter().map(|part| key(&PARTS[part])).collect();
+    let note = format!("From runnable to running. The bar says what the processor did meanwhile: it{keys}");
     let head = ["runnable because", "times", "p50", "p90", "p99", "max", "meanwhile"];
-    table(&mut html, "Scheduling latency by cause", note, &head, &rows);
+    table(&mut html, "Scheduling latency by cause", &note, &head, &rows);
     html += "</div><div>";
     let most = a.latency.behind.first().map_or(1, |b| b.ns).max(1);
     let rows: Vec<Vec<String>> = a
@@ -181,10 +182,19 @@ fn stacks(html: &mut String, model: &Model, a: &Analysis) {
 /// Tables below the time lines.
 pub(super) fn rest(model: &Model, a: &Analysis) -> String {
     let mut html = String::new();
-    let place = |place: u32| match model.places.get(place as usize) {
-        Some(name) => breakable(name),
-        None => "no goroutine".to_owned(),
-    };
+    for table in [places, preemptions, wakes, waits, stacks, graph, processors] {
+        table(&mut html, model, a);
+    }
+    html
+}
+
+/// The name of a place in a table, if there is one.
+fn place(model: &Model, place: u32) -> String {
+    model.places.get(place as usize).map_or_else(|| "no goroutine".to_owned(), |name| breakable(name))
+}
+
+/// What the goroutines of each place did.
+fn places(html: &mut String, model: &Model, a: &Analysis) {
     let rows: Vec<Vec<String>> = a
         .places
         .iter()
@@ -192,32 +202,52 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
             let [run_p50, _, run_p99, run_max] = quantiles(&row.run);
             let [wait_p50, _, wait_p99, wait_max] = quantiles(&row.wait);
             let mut cells =
-                vec![place(row.place), grouped(row.goroutines), grouped(row.alive), time(row.run_ns)];
+                vec![place(model, row.place), grouped(row.goroutines), grouped(row.alive), time(row.run_ns)];
             cells.extend([run_p50, run_p99, run_max, wait_p50, wait_p99, wait_max, grouped(row.preempted)]);
             cells
         })
         .collect();
     let head =
         ["made at", "made", "alive", "ran", "run p50", "p99", "max", "wait p50", "p99", "max", "preempted"];
-    table(&mut html, "Goroutines by the place that makes them", "", &head, &rows);
+    table(html, "Goroutines by the place that makes them", "", &head, &rows);
+}
+
+/// Who made room for whom.
+fn preemptions(html: &mut String, model: &Model, a: &Analysis) {
     let rows: Vec<Vec<String>> = a
         .preemptions
         .iter()
-        .map(|row| vec![place(row.victim), place(row.by), grouped(row.count), time(row.ran_ns)])
+        .map(|row| vec![place(model, row.victim), place(model, row.by), grouped(row.count), time(row.ran_ns)])
         .collect();
     let head = ["stopped one of", "for one of", "times", "after"];
-    table(&mut html, "Who made room for whom", "", &head, &rows);
+    table(html, "Who made room for whom", "", &head, &rows);
+}
+
+/// Who woke whom.
+fn wakes(html: &mut String, model: &Model, a: &Analysis) {
     let rows: Vec<Vec<String>> = a
         .wakes
         .iter()
         .map(|row| {
             let [p50, _, p99, max] = quantiles(&row.wait);
             let cause = CAUSES[row.cause as usize].replace("woken by a goroutine", "woken");
-            vec![place(row.waker), place(row.woken), cause, grouped(row.wait.len()), p50, p99, max]
+            vec![
+                place(model, row.waker),
+                place(model, row.woken),
+                cause,
+                grouped(row.wait.len()),
+                p50,
+                p99,
+                max,
+            ]
         })
         .collect();
     let head = ["one of", "made runnable one of", "as", "times", "wait p50", "p99", "max"];
-    table(&mut html, "Wake-ups", "", &head, &rows);
+    table(html, "Wake-ups", "", &head, &rows);
+}
+
+/// What was waited for.
+fn waits(html: &mut String, model: &Model, a: &Analysis) {
     let rows: Vec<Vec<String>> = a
         .waits
         .iter()
@@ -239,8 +269,11 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
     let head = ["", "times", "in all", "p50", "p99", "max", "longest at", "at the end"];
     let note =
         "From the stop until it was runnable again. Channels and locks have the low digits of their addresses.";
-    table(&mut html, "What goroutines waited for", note, &head, &rows);
-    stacks(&mut html, model, a);
+    table(html, "What goroutines waited for", note, &head, &rows);
+}
+
+/// Who waits for whom at the end.
+fn graph(html: &mut String, model: &Model, a: &Analysis) {
     let rows: Vec<Vec<String>> = a
         .graph
         .edges
@@ -257,7 +290,11 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
         .collect();
     let head = ["goroutine", "waits for", "of", "", "since"];
     let note = "Joins, and locks whose holder is a goroutine.";
-    table(&mut html, "Who waits for whom when the trace ends", note, &head, &rows);
+    table(html, "Who waits for whom when the trace ends", note, &head, &rows);
+}
+
+/// What the processors did.
+fn processors(html: &mut String, model: &Model, a: &Analysis) {
     let rows: Vec<Vec<String>> = a
         .procs
         .iter()
@@ -279,6 +316,5 @@ pub(super) fn rest(model: &Model, a: &Analysis) -> String {
         })
         .collect();
     let head = ["", "", "busy", "asleep", "between", "runs", "stolen"];
-    table(&mut html, "Processors", "", &head, &rows);
-    html
+    table(html, "Processors", "", &head, &rows);
 }

@@ -158,7 +158,7 @@ fn is_alone(shared: &Shared) -> bool {
 fn threads_beside() -> Option<i64> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?.count() as i64;
     let ours = i64::from(RUNTIME_THREADS.load(Relaxed)) + i64::from(SLEEPING_THREADS.load(Relaxed));
-    let idle = i64::from(tracer::is_thread_alive()) + i64::from(profile::is_thread_alive()) + live::threads();
+    let idle = tracer::threads() + i64::from(profile::is_thread_alive()) + live::threads();
     Some(tasks - ours - idle)
 }
 

@@ -17,7 +17,7 @@ use gimli::{
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicPtr, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Mutex, PoisonError};
 
@@ -104,9 +104,17 @@ impl Rule {
     #[cold]
     #[inline(never)]
     pub(super) fn make(address: usize) -> Rule {
-        let rule = table_rule(address.wrapping_sub(1)).unwrap_or(Rule::new(By::Lost, 0, 0));
+        let objects = OBJECTS.load(Acquire); // ORDERING: the list, by `refresh`
+        // SAFETY: made by `refresh`, and never freed.
+        let rule = unsafe { objects.as_ref() }.and_then(|objects| table_rule(objects, address.wrapping_sub(1)));
+        let rule = rule.unwrap_or(Rule::new(By::Lost, 0, 0));
         let (place, tag) = split(address);
-        CACHE[place].store(tag << (64 - TAG_BITS) | u64::from(rule.0), Relaxed);
+        // ORDERING: SeqCst: the rule is in the cache before the second look at the list. `refresh` changes the list
+        // before it empties the cache: if that was before the rule came, the second look finds another list.
+        CACHE[place].store(tag << (64 - TAG_BITS) | u64::from(rule.0), SeqCst);
+        if OBJECTS.load(SeqCst) != objects {
+            CACHE[place].store(0, Relaxed); // of an object that is gone, perhaps
+        }
         rule
     }
 }
@@ -120,7 +128,6 @@ fn split(address: usize) -> (usize, u64) {
 }
 
 /// The unwind tables of an object, which are not freed: a copy, or those of the program itself.
-#[derive(Clone)]
 struct Object {
     /// All of it that is loaded.
     code: Range<usize>,
@@ -133,41 +140,76 @@ struct Object {
 /// The objects that are loaded. Lists are never freed; there is a new one when objects were loaded or unloaded.
 static OBJECTS: AtomicPtr<Vec<Object>> = AtomicPtr::new(std::ptr::null_mut());
 
-fn objects() -> &'static [Object] {
-    // SAFETY: made by `refresh`, and never freed. ORDERING: Acquire pairs with it.
-    unsafe { OBJECTS.load(Acquire).as_ref() }.map_or(&[], Vec::as_slice)
+/// What was seen so far. Under a lock.
+struct Seen {
+    generation: u64,
+    copies: Copies,
 }
 
-/// Looks which objects are loaded, if that has changed. What a library's tables say is copied, because it may go away
-/// while a thread reads them; a copy stays for ever, and is used again for a library that comes back.
-pub(super) fn refresh() {
-    static SEEN: Mutex<u64> = Mutex::new(0);
+/// Copies of tables, each kept once, wherever and whenever its library is loaded.
+struct Copies(Vec<&'static [u8]>);
+
+impl Copies {
+    fn of(&mut self, bytes: &[u8]) -> &'static [u8] {
+        if let Some(known) = self.0.iter().find(|known| **known == bytes) {
+            return known;
+        }
+        let copy: &'static [u8] = bytes.to_vec().leak();
+        self.0.push(copy);
+        copy
+    }
+}
+
+/// Looks which objects are loaded, if that has changed: then it returns where code is gone, or other code has come.
+/// What a library's tables say is copied, because it may go away while a thread reads them; a copy stays for ever, and
+/// is used again for a library that comes back.
+pub(super) fn refresh() -> Option<Vec<Range<u64>>> {
+    static SEEN: Mutex<Seen> = Mutex::new(Seen { generation: 0, copies: Copies(Vec::new()) });
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = modules::generation();
-    if *seen == now {
-        return;
+    if seen.generation == now {
+        return None;
     }
-    *seen = now;
-    let old = objects();
+    seen.generation = now;
     let mut list: Vec<Object> = Vec::new();
     let mut is_program = true; // the loader lists it first
     modules::each(|info, headers| {
         // SAFETY: it is loaded while it is shown.
         if let Some(found) = unsafe { sections(info, headers) } {
             // SAFETY: as above; the program stays loaded.
-            list.push(unsafe { object(&found, is_program && found.is_constant, old) });
+            list.push(unsafe { object(&found, is_program && found.is_constant, &mut seen.copies) });
         }
         is_program = false;
     });
-    if old.iter().any(|object| !list.iter().any(|new| new.code == object.code)) {
-        CACHE.iter().for_each(|entry| entry.store(0, Relaxed)); // other code may have come to the same place
+    Some(publish(list))
+}
+
+/// Puts another list in force. Returns where code is gone, or other code has come. By the holder of the lock.
+fn publish(list: Vec<Object>) -> Vec<Range<u64>> {
+    let list = Box::leak(Box::new(list));
+    // ORDERING: SeqCst: Release the list to `make`; and before the cache is emptied, see there.
+    // SAFETY: the lists are never freed.
+    let old = unsafe { OBJECTS.swap(list, SeqCst).as_ref() }.map_or(&[][..], Vec::as_slice);
+    let gone: Vec<&Object> = old.iter().filter(|old| !list.iter().any(|new| new.is(old))).collect();
+    if !gone.is_empty() {
+        CACHE.iter().for_each(|entry| entry.store(0, SeqCst)); // ORDERING: see `make`
     }
-    OBJECTS.store(Box::into_raw(Box::new(list)), Release); // ORDERING: the list to `objects`
+    gone.into_iter().map(|gone| gone.code.start as u64..gone.code.end as u64).collect()
+}
+
+impl Object {
+    /// Returns whether rules of the one are those of the other. A table is where it was, or it is another one: equal
+    /// copies are the same.
+    fn is(&self, other: &Object) -> bool {
+        let parts =
+            |object: &Object| (object.index_at, object.table_at, object.index.as_ptr(), object.table.as_ptr());
+        self.code == other.code && parts(self) == parts(other)
+    }
 }
 
 /// # Safety
 /// The object is loaded; if it `stays`, it stays so, and its tables are not written to.
-unsafe fn object(found: &Sections, stays: bool, old: &[Object]) -> Object {
+unsafe fn object(found: &Sections, stays: bool, copies: &mut Copies) -> Object {
     let Sections { base, index, table, all, .. } = found;
     // SAFETY: by the caller, segments are mapped at these addresses, and these are readable.
     let bytes = |part: &Range<usize>| unsafe {
@@ -176,15 +218,11 @@ unsafe fn object(found: &Sections, stays: bool, old: &[Object]) -> Object {
     let (index_bytes, table_bytes) = (bytes(index), bytes(table));
     let code = base + all.start..base + all.end;
     let (index_at, table_at) = (base + index.start, base + table.start);
-    let known = old.iter().find(|o| o.code == code && o.index_at == index_at && o.index == index_bytes);
-    match known {
-        Some(known) if known.table == table_bytes => known.clone(),
-        _ if stays => Object { code, index: index_bytes, index_at, table: table_bytes, table_at },
-        _ => {
-            let (index, table) = (index_bytes.to_vec().leak(), table_bytes.to_vec().leak());
-            Object { code, index, index_at, table, table_at }
-        }
-    }
+    let (index, table) = match stays {
+        true => (index_bytes, table_bytes),
+        false => (copies.of(index_bytes), copies.of(table_bytes)),
+    };
+    Object { code, index, index_at, table, table_at }
 }
 
 /// Room for the registers of a row of an unwind table, and for rows, without an allocation.
@@ -196,8 +234,8 @@ impl UnwindContextStorage<usize> for Fixed {
 }
 
 /// Returns the rule at an instruction. `None`: there is none that fits.
-fn table_rule(instruction: usize) -> Option<Rule> {
-    let object = objects().iter().find(|object| object.code.contains(&instruction))?;
+fn table_rule(objects: &[Object], instruction: usize) -> Option<Rule> {
+    let object = objects.iter().find(|object| object.code.contains(&instruction))?;
     let bases =
         BaseAddresses::default().set_eh_frame_hdr(object.index_at as u64).set_eh_frame(object.table_at as u64);
     let pc = instruction as u64;
@@ -264,6 +302,18 @@ mod tests {
             assert!(spread[..at].iter().all(|other| other != one));
         }
         assert!(spread.iter().all(|(place, tag)| *place < CACHE.len() && *tag < 1 << TAG_BITS));
+    }
+
+    #[test]
+    fn tables_of_a_library_that_comes_back_are_copied_once() {
+        let mut copies = Copies(Vec::new());
+        let (one, two) = (copies.of(&[1, 2, 3]), copies.of(&[1, 2, 4]));
+        assert!(std::ptr::eq(copies.of(&[1, 2, 3]), one) && std::ptr::eq(copies.of(&[1, 2, 4]), two));
+        assert_eq!(copies.0.len(), 2);
+        let object = |table| Object { code: 4096..8192, index: one, index_at: 5000, table, table_at: 6000 };
+        assert!(object(one).is(&object(one)));
+        assert!(!object(one).is(&object(two)), "the same place, and another library");
+        assert!(!object(one).is(&Object { code: 4096..9000, ..object(one) }));
     }
 
     /// The compiler's functions have rules, and what is no code has none.
