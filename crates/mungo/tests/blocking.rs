@@ -155,8 +155,8 @@ fn c_calls_between_computations_see_no_eintr() {
     assert_eq!(interrupted.load(Relaxed), 0);
 }
 
-/// The same for calls that wait with a time-out of their own, which the kernel never restarts. On x86-64: elsewhere the C
-/// library's own calls cannot be made again.
+/// The same for calls that wait with a time-out of their own, which the kernel never restarts. On x86-64: elsewhere the
+/// C library's own calls cannot be made again.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[test]
 fn calls_with_a_time_out_see_no_eintr() {
