@@ -22,7 +22,11 @@ const ROWS: [(&str, &str, bool); 7] = [
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         None => return ExitCode::from(ROWS.iter().filter(|row| !holds(row)).count() as u8),
-        Some("build") => is_refused(),
+        Some("build") => {
+            is_refused();
+            assert!(!mungo_interpose::is_active(), "the crate builds and does nothing");
+            assert!(mungo_interpose::counts().all(|c| c.passed + c.parked + c.fell_back == 0));
+        }
         Some("go") => assert_eq!(mungo::go(|| 6 * 7).join().unwrap(), 42),
         Some("main") => on_goroutine(),
         Some("allowed") => allowed(),

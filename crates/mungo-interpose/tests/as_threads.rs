@@ -695,7 +695,8 @@ fn waits_that_need_a_descriptor_do_without() {
 fn no_descriptors() {
     runtime(2).run(|| {
         let pairs = [UnixStream::pair().unwrap(), UnixStream::pair().unwrap()];
-        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let cat = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = std::mem::ManuallyDrop::new(cat);
         let (stdin, pid) = (child.stdin.take(), child.id() as libc::pid_t);
         // All that the limit allows are taken.
         let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };

@@ -155,6 +155,60 @@ fn c_calls_between_computations_see_no_eintr() {
     assert_eq!(interrupted.load(Relaxed), 0);
 }
 
+/// The same for calls that wait with a time-out of their own, which the kernel never restarts. On x86-64: elsewhere the
+/// C library's own calls cannot be made again.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[test]
+fn calls_with_a_time_out_see_no_eintr() {
+    use std::os::fd::AsRawFd;
+    let runtime = common::hasty_runtime(2);
+    let interrupted = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let mixed = (0..8u64).map(|i| {
+        let (interrupted, stop) = (interrupted.clone(), stop.clone());
+        runtime.spawn(move || {
+            let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+            near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            let mut random = common::Rng::new(i);
+            let time = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            while !stop.load(Relaxed) {
+                let end = Deadline::after(Duration::from_micros(50 + random.below(2_000)));
+                while !end.passed() {}
+                let (fd, mut byte) = (near.as_raw_fd(), 0_u8);
+                // SAFETY: a byte, a message and a set of our own; no signal is waited for.
+                unsafe {
+                    let at = (&raw mut byte).cast();
+                    let mut part = libc::iovec { iov_base: at, iov_len: 1 };
+                    let mut message: libc::msghdr = std::mem::zeroed();
+                    (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+                    let none: libc::sigset_t = std::mem::zeroed();
+                    let calls: [&dyn Fn() -> isize; 4] = [
+                        &|| libc::recv(fd, at, 1, 0),
+                        &|| libc::recvmsg(fd, (&raw const message).cast_mut(), 0),
+                        &|| libc::read(fd, at, 1),
+                        &|| libc::sigtimedwait(&none, std::ptr::null_mut(), &time) as isize,
+                    ];
+                    for call in calls {
+                        let was = call() == -1
+                            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
+                        interrupted.fetch_add(usize::from(was), Relaxed);
+                    }
+                }
+            }
+        })
+    });
+    let mixed: Vec<_> = mixed.collect();
+    // Hogs, so that slices end.
+    for _ in 0..4 {
+        let stop = stop.clone();
+        runtime.spawn(move || while !stop.load(Relaxed) {});
+    }
+    wait_until("they were interrupted often", || common::preemptions(&runtime) > 2000);
+    stop.store(true, Relaxed);
+    mixed.into_iter().for_each(|g| g.join().unwrap());
+    assert_eq!(interrupted.load(Relaxed), 0);
+}
+
 #[test]
 fn a_goroutine_that_computes_after_a_blocking_call_comes_back_under_a_p() {
     let runtime = runtime(1);
