@@ -63,8 +63,10 @@ impl RuntimeBuilder {
     /// because of it. A line on stderr says once that it was reached, and where most of those that block were spawned.
     ///
     /// The runtime has three threads of its own, and keeps one more asleep as a spare; they do not count, nor does a
-    /// thread whose goroutine waits for something while it is [locked](crate::lock_os_thread) to it. With a
-    /// [policy](Self::scheduler) of the program all goroutines count as begun.
+    /// thread whose goroutine waits for something while it is [locked](crate::lock_os_thread) to it.
+    ///
+    /// With a [policy](Self::scheduler) of the program in force all goroutines count as begun, so the cap holds none
+    /// back: each that blocks its thread gets one.
     ///
     /// ```
     /// let error = mungo::Runtime::builder().procs(4).max_threads(2).build().unwrap_err();

@@ -240,10 +240,14 @@ fn finite_sleeps() {
     let stop = Arc::<AtomicBool>::default();
     let (counter, seen) = (naps.clone(), stop.clone());
     let sleeper = rt.spawn(move || {
+        let mut took = Vec::new();
         while !seen.load(Relaxed) {
+            let start = std::time::Instant::now();
             mungo::sleep(Duration::from_millis(1));
+            took.push(start.elapsed());
             counter.fetch_add(1, SeqCst);
         }
+        took
     });
     wait_until("it has begun", || naps.load(SeqCst) > 0);
     let started = Arc::<AtomicUsize>::default();
@@ -261,10 +265,18 @@ fn finite_sleeps() {
     // It could be 500. Half of them see some at least, however busy the machine is.
     let mut naps: Vec<_> = all.into_iter().map(|h| h.join().unwrap()).collect();
     naps.sort_unstable();
-    println!("naps of 1 ms in 500 ms: median {}, least {}", naps[CAP], naps[0]);
-    assert!(naps[CAP] >= 5, "naps of 1 ms in 500 ms: {naps:?}");
     stop.store(true, Relaxed);
-    sleeper.join().unwrap();
+    let mut took = sleeper.join().unwrap();
+    took.sort_unstable();
+    let (median, last) = (took[took.len() / 2], took[took.len() - 1]);
+    println!(
+        "naps of 1 ms: {} took {median:?}, the longest {last:?}; in 500 ms at least {}",
+        took.len(),
+        naps[0]
+    );
+    assert!(naps[CAP] >= 5, "naps of 1 ms in 500 ms: {naps:?}");
+    // A busy machine makes some late, not half of them.
+    assert!(median <= Duration::from_millis(10), "half of the naps of 1 ms took {median:?} and longer");
     common::end(rt);
     println!("done");
 }
@@ -316,7 +328,7 @@ fn limited() -> Option<Runtime> {
     match Runtime::builder().procs(1).build() {
         Ok(rt) => Some(rt),
         Err(e) => {
-            println!("done: this user has many processes, and the refusal is clear: {e}");
+            println!("skipped: this user has many processes, and the refusal is clear: {e}");
             None
         }
     }
@@ -380,7 +392,7 @@ fn refused_with_set_procs() {
 #[track_caller]
 fn done(name: &str) -> child::Ended {
     let ended = child::run(name);
-    assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
+    ended.assert_done_or_skipped();
     ended
 }
 

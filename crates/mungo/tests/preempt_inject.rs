@@ -13,7 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-children!(lines_on_stdout, many_that_compute, by_thread, all_rounds_by_thread, at_the_end_of_a_mapping);
+children!(
+    lines_on_stdout,
+    many_that_compute,
+    by_thread,
+    all_rounds_by_thread,
+    at_the_start_of_a_mapping,
+    at_the_end_of_a_mapping,
+    denormals_are_zero,
+);
 
 fn injected(runtime: &Runtime) -> u64 {
     runtime.metrics().interruptions.injected
@@ -246,6 +254,115 @@ fn goroutines_that_compute_need_few_threads() {
     let ended = child::run("many_that_compute");
     ended.assert_success();
     eprintln!("{}", ended.stderr);
+}
+
+/// The control words of the floating-point units, with bits that a program may set: results that are too small, and
+/// those arguments too, count as zero; x87 rounds to 53 bits.
+#[cfg(target_arch = "x86_64")]
+mod control {
+    pub(super) const UNUSUAL: [u32; 2] = [0x9fc0, 0x27f];
+
+    pub(super) fn get() -> [u32; 2] {
+        let (mut mxcsr, mut x87) = (0_u32, 0_u16);
+        // SAFETY: writes the two words.
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack));
+            std::arch::asm!("fnstcw [{}]", in(reg) &raw mut x87, options(nostack));
+        }
+        [mxcsr & !0x3f, x87.into()] // without what has happened since
+    }
+
+    pub(super) fn set([mxcsr, x87]: [u32; 2]) {
+        // SAFETY: reads the two words; this thread computes nothing that these bits change.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr, options(nostack));
+            std::arch::asm!("fldcw [{}]", in(reg) &raw const x87, options(nostack));
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod control {
+    pub(super) const UNUSUAL: u64 = 1 << 24;
+
+    pub(super) fn get() -> u64 {
+        let fpcr;
+        // SAFETY: reads the register.
+        unsafe { std::arch::asm!("mrs {}, fpcr", out(reg) fpcr, options(nostack)) };
+        fpcr
+    }
+
+    pub(super) fn set(fpcr: u64) {
+        // SAFETY: this thread computes nothing that this bit changes.
+        unsafe { std::arch::asm!("msr fpcr, {}", in(reg) fpcr, options(nostack)) };
+    }
+}
+
+/// What the program sets before it starts the runtime is in force on all goroutines, whichever was interrupted before.
+fn denormals_are_zero() {
+    control::set(control::UNUSUAL);
+    let runtime = hasty_runtime(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..4 {
+        let stop = stop.clone();
+        runtime.spawn(move || while !stop.load(Relaxed) {});
+    }
+    while injected(&runtime) < 1_000 {
+        assert_eq!(runtime.spawn(control::get).join().unwrap(), control::UNUSUAL);
+    }
+    stop.store(true, Relaxed);
+    common::end(runtime);
+}
+
+#[test]
+fn control_words_of_the_program_outlive_interruptions() {
+    child::run("denormals_are_zero").assert_success();
+}
+
+/// The interrupted instruction is the first that can be read, and the result register has the value of a system call
+/// that was interrupted.
+#[cfg(target_arch = "x86_64")]
+fn at_the_start_of_a_mapping() {
+    const PAGE: usize = 4096;
+    // `dec edi; jnz` to itself; `ret`
+    const CODE: [u8; 5] = [0xff, 0xcf, 0x75, 0xfc, 0xc3];
+    // SAFETY: two fresh pages: the first cannot be read, the second gets a function that counts down.
+    let function = unsafe {
+        let (read_write, private) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let page = libc::mmap(std::ptr::null_mut(), 2 * PAGE, read_write, private, -1, 0);
+        assert!(page != libc::MAP_FAILED);
+        let function = page.byte_add(PAGE);
+        function.cast::<[u8; CODE.len()]>().write(CODE);
+        assert_eq!(libc::mprotect(function, PAGE, libc::PROT_READ | libc::PROT_EXEC), 0);
+        assert_eq!(libc::mprotect(page, PAGE, libc::PROT_NONE), 0);
+        function.addr()
+    };
+    let runtime = hasty_runtime(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let stop = stop.clone();
+        runtime.spawn(move || {
+            while !stop.load(Relaxed) {
+                // SAFETY: it returns after 10,000 turns; a call below the red zone of this function.
+                unsafe {
+                    std::arch::asm!("call {function}", function = in(reg) function, inout("edi") 10_000 => _,
+                        inout("rax") -i64::from(libc::EINTR) => _, clobber_abi("C"));
+                }
+            }
+        });
+    }
+    wait_until("it is interrupted there", || injected(&runtime) > 500);
+    stop.store(true, Relaxed);
+    common::end(runtime);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn at_the_start_of_a_mapping() {}
+
+#[test]
+fn the_first_instruction_of_a_mapping_can_be_interrupted() {
+    child::run("at_the_start_of_a_mapping").assert_success();
 }
 
 /// The interrupted instruction is the last that can be read.

@@ -25,12 +25,16 @@ pub(crate) fn program_counter(context: *mut c_void) -> usize {
 pub(crate) fn in_system_call(context: *mut c_void) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let at = program_counter(context) as *const [u8; 2];
-    // SAFETY: code that was about to run, or has just run, can be read; the kernel's context is valid. The second byte
-    // is read only if the first says that there is one: another instruction may be the last byte of its mapping.
+    // SAFETY: code that was about to run can be read; the kernel's context is valid. The second byte is read only if
+    // the first says that there is one: another instruction may be the last byte of its mapping. What lies before the
+    // instruction is read only if it is on the same page: RAX may have this value by chance, and the instruction be the
+    // first of its mapping. (A call that ends with its page is not known by that. It returns EINTR, as any would.)
     unsafe {
         let result = (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RAX as usize];
         (at.cast::<u8>().read() == SYSCALL[0] && at.read() == SYSCALL)
-            || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SYSCALL)
+            || (result == -i64::from(libc::EINTR)
+                && at.addr() % page_size() >= size_of_val(&SYSCALL)
+                && at.sub(1).read() == SYSCALL)
     }
 }
 
@@ -157,7 +161,10 @@ pub(crate) fn in_system_call(context: *mut c_void) -> bool {
     // SAFETY: as on x86-64.
     unsafe {
         let result = (*context.cast::<libc::ucontext_t>()).uc_mcontext.regs[0] as i64;
-        at.read() == SVC || (result == -i64::from(libc::EINTR) && at.sub(1).read() == SVC)
+        at.read() == SVC
+            || (result == -i64::from(libc::EINTR)
+                && at.addr() % super::page_size() >= size_of_val(&SVC)
+                && at.sub(1).read() == SVC)
     }
 }
 

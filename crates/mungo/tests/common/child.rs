@@ -8,7 +8,7 @@
 use super::PATIENCE;
 #[allow(unused_imports)] // each test binary uses its own part
 pub(crate) use super::emulator::{cc, is_emulated, is_slow, program, this};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -40,6 +40,19 @@ impl Ended {
     #[track_caller]
     pub(crate) fn assert_signal(&self, signal: i32) -> &Self {
         assert_eq!(self.status.signal(), Some(signal), "{self:#?}");
+        self
+    }
+
+    /// It printed `done`, or `skipped: ` and why, which is shown where the test harness does not capture it.
+    #[track_caller]
+    pub(crate) fn assert_done_or_skipped(&self) -> &Self {
+        self.assert_success();
+        if let Some(why) = self.stdout.lines().find(|line| line.starts_with("skipped: ")) {
+            let name = std::thread::current().name().unwrap_or("a test").to_owned();
+            _ = writeln!(std::io::stderr(), "{name}: {why}");
+        } else {
+            assert!(self.stdout.contains("done"), "{self:#?}");
+        }
         self
     }
 

@@ -153,6 +153,7 @@ pub(crate) fn look(m: &'static M, p: &'static P) -> Option<Option<Found>> {
         {
             let g = GPtr::new(g).expect("queues hold no null");
             engine.submit(shared, p.id, g, Cause::Moved, false, true);
+            collect(&engine, p, shared); // the ring that is stolen into must be empty
         }
     }
     collect(&engine, p, shared);

@@ -16,6 +16,8 @@ use crate::sched::shared::Shared;
 use crate::sched::threads::mlist::Links;
 use crate::sched::threads::strays::StrayClock;
 use crate::sched::traced;
+#[cfg(mungo_native)]
+use crate::stack::inject::Control;
 use crate::stack::tls;
 use crate::sys::affinity::{self, Allowed};
 use crate::sys::futex;
@@ -54,6 +56,9 @@ pub(crate) struct M {
 
     /// The signals that its thread blocks, one bit each. Written by this thread when it starts.
     pub(crate) signal_mask: AtomicU64,
+    /// The control words of its thread's floating-point units. This thread only.
+    #[cfg(mungo_native)]
+    pub(crate) control: Cell<Control>,
     /// A P handed over while it sleeps. Written by the waker before it wakes.
     pub(crate) next_p: AtomicPtr<P>,
     /// A goroutine that it shall run without a P. Written by the monitor before it wakes it.
@@ -99,7 +104,8 @@ pub(crate) struct M {
     pub(crate) up_for_timers: Cell<bool>,
 }
 
-// SAFETY: the cells are used by the M's own thread only, `allowed`, `links` and `stray_clock` as they say.
+// SAFETY: the cells are used by the M's own thread only, `allowed`, `links` and `stray_clock` as they
+// say.
 unsafe impl Send for M {}
 // SAFETY: as above.
 unsafe impl Sync for M {}
@@ -112,6 +118,8 @@ impl M {
             shared,
             tid: AtomicI32::new(0),
             signal_mask: AtomicU64::new(0),
+            #[cfg(mungo_native)]
+            control: Cell::new(Control::USUAL),
             p: AtomicPtr::new(null_mut()),
             g: AtomicPtr::new(null_mut()),
             next_p: AtomicPtr::new(null_mut()),
@@ -158,11 +166,13 @@ impl M {
         unsafe { &*self.shared }
     }
 
-    /// Notes the thread's id, signal mask and thread pointer. Called once, on the M's own thread.
+    /// Notes the thread's id, signal mask, control words and thread pointer. Called once, on the M's own thread.
     pub(crate) fn adopt_thread(&self) {
         // SAFETY: no memory involved.
         self.tid.store(unsafe { libc::gettid() }, Relaxed);
         self.signal_mask.store(own_signal_mask(), Relaxed);
+        #[cfg(mungo_native)]
+        self.control.set(Control::of_this_thread());
         let tp = if tls::layout().is_ok() { tls::thread_pointer() } else { 0 };
         self.own_tp.store(tp, Relaxed);
         self.loaded_tp.set(tp);

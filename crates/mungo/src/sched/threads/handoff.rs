@@ -44,8 +44,16 @@ impl Synced {
         let mut at_hand = self.idle_ms.backwards().take(NEAR.min(self.idle_ms.len().checked_sub(1)?));
         match at_hand.find(|m| m.cpu.load(Relaxed) == cpu) {
             Some(near) => self.idle_ms.remove(near).then_some(near),
-            None => self.idle_ms.pop_back(),
+            None => self.pop_born_m(),
         }
+    }
+
+    /// Returns the idle M that came last, of those whose thread has begun if there is one: the others may wait for a
+    /// goroutine that has no thread.
+    fn pop_born_m(&mut self) -> Option<&'static M> {
+        let born = self.idle_ms.backwards().find(|m| m.tid.load(Relaxed) != 0);
+        let Some(born) = born else { return self.idle_ms.pop_back() };
+        self.idle_ms.remove(born).then_some(born)
     }
 }
 
@@ -94,7 +102,7 @@ impl Shared {
         }
         let idle = match role {
             Role::Successor => synced.pop_idle_m(),
-            Role::Helper => synced.idle_ms.pop_back(),
+            Role::Helper => synced.pop_born_m(),
         };
         let Some(m) = idle else {
             // If a policy decides, the starter strands the P: it may wait for the policy.

@@ -10,9 +10,9 @@
 //! one again. The kernel saved all registers, so this is as safe as the kernel's own preemption, and costs a thread.
 //!
 //! The handler runs when the kernel gets round to the thread, which on a busy machine may be hundreds of milliseconds
-//! later; and in libc, or in a signal handler of the program, it does nothing. If the P has not moved after 200 µs, the
-//! monitor takes it, by the same protocol as from a blocked goroutine, and sends another signal when it sees the thread
-//! computing without one.
+//! later; and in libc, in the library that `malloc` is in, or in a signal handler of the program, it does nothing. If
+//! the P has not moved after 200 µs, the monitor takes it, by the same protocol as from a blocked goroutine, and sends
+//! another signal when it sees the thread computing without one.
 //!
 //! In the handler everything is async-signal-safe: atomics, futexes, and two kinds of lock, the scheduler's and
 //! `M::retake`, which this thread cannot hold (it would be in the runtime, and then the handler does nothing). Starting
@@ -46,7 +46,8 @@ pub(crate) const SIGNAL: c_int = libc::SIGURG;
 
 struct Installed {
     previous: libc::sigaction,
-    /// Code of libc and of the loader. Their locks are held for a moment only, so the signal waits for the next look.
+    /// Code of libc, of the loader, and of the library that `malloc` is in. Their locks are held for a moment only, so
+    /// the signal waits for the next look.
     system_code: Vec<Range<usize>>,
 }
 
@@ -89,7 +90,8 @@ pub(crate) enum Outcome {
     SharedThreadLocals,
     /// Thread-switching: a shadow stack is in force.
     ShadowStack,
-    /// Nothing: it was in libc or in the loader. The monitor takes the P if it stays there.
+    /// Nothing: it was in libc, in the loader or in another library's `malloc`. The monitor takes the P if it stays
+    /// there.
     InLibc,
     /// Nothing: it was in a signal handler of the program. The monitor takes the P if it stays there.
     InHandler,
@@ -284,7 +286,11 @@ extern "C" fn injected(frame: &crate::stack::inject::Frame) {
     // should it hold a lock that a worker inside the runtime waits for.
     g.needs_no_p.store(true, Relaxed);
     // SAFETY: the M that runs this goroutine.
-    match unsafe { &*g.m.load(Relaxed) }.p() {
+    let m = unsafe { &*g.m.load(Relaxed) };
+    // SAFETY: its own; the stub has saved the goroutine's.
+    unsafe { m.control.get().load() };
+    let p = m.p();
+    match p {
         // SAFETY: we are this goroutine, and in the runtime.
         Some(_) => unsafe { g.suspend(Switch::Preempted) },
         None => blocking::reacquire(g, Switch::Preempted),
@@ -296,8 +302,8 @@ extern "C" fn injected(frame: &crate::stack::inject::Frame) {
     unsafe { *errno = before };
 }
 
-/// Returns whether it is in libc or in the loader, where it may hold a lock that other goroutines need: let it go on a
-/// little. The monitor sends another signal.
+/// Returns whether it is in libc, in the loader or in the library of `malloc`, where it may hold a lock that other
+/// goroutines need: let it go on a little. The monitor sends another signal.
 fn is_in_system_code(context: *mut c_void) -> bool {
     let at = program_counter(context);
     // The stub counts too: it is about to go on, and would keep its thread.
@@ -311,20 +317,31 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Returns the code ranges of libc and of the dynamic loader. Not of the vDSO: it holds no lock, and the kernel may
-/// move a thread to another CPU in the middle of it, too.
+/// Returns the code ranges of libc, of the dynamic loader, and of the library that `malloc` is in, if that is neither
+/// the program nor the runtime's: `pthread_create` calls it. Not of the vDSO: it holds no lock, and the kernel may move
+/// a thread to another CPU in the middle of it, too.
 fn system_code() -> Vec<Range<usize>> {
+    // SAFETY: a NUL-terminated name.
+    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
     let mut ranges = Vec::new();
+    let mut is_program = true; // the first module is
     modules::each(|module, headers| {
         // SAFETY: a C string of the loader's.
         let name = unsafe { std::ffi::CStr::from_ptr(module.dlpi_name) }.to_string_lossy();
         let file = name.rsplit('/').next().unwrap_or_default();
-        if ["libc.so", "libpthread.so", "ld-"].iter().any(|part| file.starts_with(part)) {
-            for h in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
+        let code = || {
+            let is_code = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0;
+            headers.iter().filter(is_code).map(|h| {
                 let start = (module.dlpi_addr + h.p_vaddr) as usize;
-                ranges.push(start..start + h.p_memsz as usize);
-            }
+                start..start + h.p_memsz as usize
+            })
+        };
+        let has = |at: usize| code().any(|code| code.contains(&at));
+        let is_mallocs = !is_program && has(malloc) && !has(system_code as *const () as usize);
+        if is_mallocs || ["libc.so", "libpthread.so", "ld-"].iter().any(|part| file.starts_with(part)) {
+            ranges.extend(code());
         }
+        is_program = false;
     });
     ranges
 }

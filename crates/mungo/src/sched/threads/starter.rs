@@ -10,6 +10,8 @@
 
 use crate::policies::order::RETRY_NS;
 use crate::sched::engine::hooks;
+use crate::sched::pick::{From, Why, enqueue};
+use crate::sched::run::g::GPtr;
 use crate::sched::run::m::M;
 use crate::sched::run::p::P;
 use crate::sched::run::{task, worker};
@@ -248,16 +250,52 @@ impl Shared {
         listed
     }
 
-    /// Takes an M off the list that gets no thread after all. If it was called meanwhile, its P goes elsewhere.
+    /// Takes an M off the list that gets no thread after all. If it was called meanwhile, its P or its goroutine goes
+    /// elsewhere.
     fn unlist_unborn(&self, m: &'static M) {
         if self.synced.lock().idle_ms.remove(m) {
             return;
         }
         m.sleep(None); // the caller is about to wake it
+        if let Some(g) = GPtr::new(m.next_g.swap(null_mut(), Acquire)) {
+            // The monitor meant it to run this goroutine without a P.
+            m.stray.store(false, Relaxed);
+            enqueue(self, g, Why::Preempted, From::Elsewhere);
+            self.wake_one();
+        }
         let p = m.next_p.swap(null_mut(), Acquire);
         // SAFETY: Ps live as long as the runtime.
         if let Some(p) = unsafe { p.as_ref() } {
             self.strand(self.synced.lock(), p, m.is_spinning());
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sched::run::current::Running;
+
+    /// The monitor gives a goroutine to an M whose thread is refused then: it goes on elsewhere.
+    #[test]
+    fn a_goroutine_is_not_lost_with_a_thread_that_does_not_come() {
+        crate::Runtime::builder().procs(1).build().expect("a runtime").run(|| {
+            let queued = crate::go(|| 7);
+            let running = Running::enter().expect("a goroutine");
+            let shared = running.shared();
+            let m = shared.make_m().expect("an M");
+            assert!(shared.list_unborn(m));
+            assert!(shared.synced.lock().idle_ms.remove(m));
+            // It has not begun, and stands for one that was interrupted.
+            let (g, _) = running.p().runq.pop().expect("it is queued");
+            m.stray.store(true, Relaxed);
+            m.next_g.store(g, Relaxed);
+            m.wake();
+            shared.unlist_unborn(m);
+            assert!(m.next_g.load(Relaxed).is_null());
+            shared.bury_m(m);
+            drop(running);
+            assert_eq!(queued.join().expect("no panic"), 7);
+        });
     }
 }

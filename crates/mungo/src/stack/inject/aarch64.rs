@@ -90,6 +90,33 @@ static HANDLER: AtomicUsize = AtomicUsize::new(0);
 /// The address that handlers return to. Written by [`first`], always the same value.
 static END_OF_HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
+/// The control register of a thread's floating-point unit (FPCR), which a program may have changed before it started
+/// the runtime. The stub clears it for the called function, which loads the thread's before it suspends the goroutine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control(u64);
+
+impl Control {
+    /// The initial value by the ABI.
+    pub(crate) const USUAL: Control = Control(0);
+
+    /// Returns that of the calling thread.
+    pub(crate) fn of_this_thread() -> Control {
+        let fpcr;
+        // SAFETY: reads the register.
+        unsafe { asm!("mrs {}, fpcr", out(reg) fpcr, options(nostack, nomem, preserves_flags)) };
+        Control(fpcr)
+    }
+
+    /// Makes it the calling thread's.
+    ///
+    /// # Safety
+    /// It is the usual one of this thread, and its goroutine's own was saved.
+    pub(crate) unsafe fn load(&self) {
+        // SAFETY: by the caller.
+        unsafe { asm!("msr fpcr, {}", in(reg) self.0, options(nostack, nomem, preserves_flags)) };
+    }
+}
+
 pub(super) fn prepare(callee: Callee) -> bool {
     CALLEE.store(callee as *mut (), Relaxed);
     true

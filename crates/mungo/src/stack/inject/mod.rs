@@ -10,7 +10,7 @@ mod arch;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) use arch::PRETEND_SHADOW_STACK;
-pub(crate) use arch::{Frame, entry, stub_code};
+pub(crate) use arch::{Control, Frame, entry, stub_code};
 
 use std::ffi::c_void;
 use std::ops::Range;

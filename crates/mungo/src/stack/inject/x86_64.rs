@@ -10,7 +10,9 @@
 //! ```
 //!
 //! The registers that a call preserves are the called function's business. The function finds the flags and the
-//! floating-point control words as every function does: direction up, x87 empty, all exceptions masked.
+//! floating-point control words as every function does: direction up, x87 empty, all exceptions masked. Before it
+//! suspends the goroutine it loads the thread's own control words ([`Control`]), which are what the next goroutine
+//! finds.
 //!
 //! An unwinder finds the interrupted frame by the stub's unwind table, which marks it as a signal's frame: the address
 //! is that of an instruction to be executed, not one behind a call.
@@ -68,6 +70,42 @@ pub(super) const ADDRESS_BITS: usize = usize::MAX;
 static CALLEE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The initial value by the ABI: all exceptions masked, round to nearest.
 static MXCSR: u32 = 0x1f80;
+
+/// The control words of a thread's floating-point units, which a program may have changed before it started the
+/// runtime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    mxcsr: u32,
+    x87: u16,
+}
+
+impl Control {
+    /// The initial values by the ABI.
+    pub(crate) const USUAL: Control = Control { mxcsr: 0x1f80, x87: 0x37f };
+
+    /// Returns those of the calling thread.
+    pub(crate) fn of_this_thread() -> Control {
+        let mut control = Control::USUAL;
+        // SAFETY: writes the two words.
+        unsafe {
+            asm!("stmxcsr [{}]", in(reg) &raw mut control.mxcsr, options(nostack, preserves_flags));
+            asm!("fnstcw [{}]", in(reg) &raw mut control.x87, options(nostack, preserves_flags));
+        }
+        control
+    }
+
+    /// Makes them the calling thread's.
+    ///
+    /// # Safety
+    /// They are the usual ones of this thread, and its goroutine's own were saved.
+    pub(crate) unsafe fn load(&self) {
+        // SAFETY: by the caller; reads the two words.
+        unsafe {
+            asm!("ldmxcsr [{}]", in(reg) &raw const self.mxcsr, options(nostack, preserves_flags, readonly));
+            asm!("fldcw [{}]", in(reg) &raw const self.x87, options(nostack, preserves_flags, readonly));
+        }
+    }
+}
 
 /// Sets the function that is called, and finds out how large the vector state is. Returns `false` if this CPU cannot
 /// save its vector state.
