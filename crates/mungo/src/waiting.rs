@@ -5,8 +5,8 @@
 //! makes the call; on aarch64 the kernel writes the result over the first argument, which is then lost. So these
 //! functions are defined here by their C names, as those in `stack::tls::symbols`: a goroutine's calls go by an
 //! instruction that the handler knows, with a copy of the first argument in another register. On a plain thread they
-//! are the C library's, and cancellation points. Where `mungo-interpose` is linked a goroutine's calls are its own:
-//! two crates cannot define the same name.
+//! are the C library's, and cancellation points (which unwind: hence `C-unwind`). Where `mungo-interpose` is linked a
+//! goroutine's calls are its own: two crates cannot define the same name.
 //!
 //! What the C library calls itself, a resolver's poll for instance, does not come here, nor does a system call that
 //! code makes itself.
@@ -30,7 +30,7 @@ const MASK_LEN: usize = 8;
 macro_rules! by_others {
     ($function:ident, $name:literal, fn($($argument:ident: $type:ty),* $(,)?) -> $result:ty) => {
         static NEXT: Next = Next::new($name);
-        type Function = unsafe extern "C" fn($($type),*) -> $result;
+        type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
         let function = match current::g() {
             // SAFETY: the C library's function, which has this type; no function is null.
             None => unsafe { std::mem::transmute::<usize, Option<Function>>(NEXT.get()) },
@@ -69,7 +69,7 @@ fn result(result: isize) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn clock_nanosleep(
+unsafe extern "C-unwind" fn clock_nanosleep(
     clock: libc::clockid_t,
     flags: c_int,
     time: *const timespec,
@@ -101,14 +101,14 @@ unsafe extern "C" fn clock_nanosleep(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+unsafe extern "C-unwind" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
     // SAFETY: by the caller.
     result(-unsafe { clock_nanosleep(libc::CLOCK_MONOTONIC, 0, time, left) } as isize)
 }
 
 /// Sleeps for some µs.
 #[unsafe(no_mangle)]
-extern "C" fn usleep(us: c_uint) -> c_int {
+extern "C-unwind" fn usleep(us: c_uint) -> c_int {
     let time = timespec { tv_sec: (us / 1_000_000).into(), tv_nsec: (us % 1_000_000 * 1000).into() };
     // SAFETY: a time of ours.
     unsafe { nanosleep(&time, null_mut()) }
@@ -116,7 +116,7 @@ extern "C" fn usleep(us: c_uint) -> c_int {
 
 /// Sleeps for some seconds. Returns how many are left, if another signal has ended it.
 #[unsafe(no_mangle)]
-extern "C" fn sleep(seconds: c_uint) -> c_uint {
+extern "C-unwind" fn sleep(seconds: c_uint) -> c_uint {
     let mut time = timespec { tv_sec: seconds.into(), tv_nsec: 0 };
     // SAFETY: a time of ours.
     match unsafe { nanosleep(&time, &mut time) } {
@@ -130,7 +130,7 @@ extern "C" fn sleep(seconds: c_uint) -> c_uint {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn poll(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int {
+unsafe extern "C-unwind" fn poll(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int {
     by_others!(poll, c"poll", fn(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int);
     let mut time = timespec { tv_sec: (ms / 1000).into(), tv_nsec: (ms % 1000 * 1_000_000).into() };
     let time = if ms < 0 { 0 } else { from_mut(&mut time) as usize };
@@ -143,7 +143,7 @@ unsafe extern "C" fn poll(files: *mut pollfd, n: nfds_t, ms: c_int) -> c_int {
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
+unsafe extern "C-unwind" fn ppoll(
     files: *mut pollfd,
     n: nfds_t,
     time: *const timespec,
@@ -167,7 +167,7 @@ unsafe extern "C" fn ppoll(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pselect(
+unsafe extern "C-unwind" fn pselect(
     n: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -203,7 +203,7 @@ unsafe extern "C" fn pselect(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn select(
+unsafe extern "C-unwind" fn select(
     n: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -240,7 +240,7 @@ unsafe extern "C" fn select(
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, n: c_int, ms: c_int) -> c_int {
+unsafe extern "C-unwind" fn epoll_wait(epoll: c_int, events: *mut epoll_event, n: c_int, ms: c_int) -> c_int {
     by_others!(
         epoll_wait,
         c"epoll_wait",
@@ -256,7 +256,7 @@ unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, n: c_int
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(
+unsafe extern "C-unwind" fn epoll_pwait(
     epoll: c_int,
     events: *mut epoll_event,
     n: c_int,
