@@ -228,7 +228,8 @@ impl Watch {
                 self.ripe_ns = self.ripe_ns.min((now / slice_ns + 1) * slice_ns);
             }
         }
-        if !seen.same && !(is_short && seen.ran_ns(now) >= over_ns) {
+        let is_judged = seen.same || is_short && seen.ran_ns(now) >= over_ns;
+        if !is_judged {
             // Goroutines that wake each other share a slice.
             if wanted && now - seen.tick_since_ns >= over_ns {
                 p.ask_to_yield(seen.tick, 0);
