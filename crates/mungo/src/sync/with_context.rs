@@ -69,7 +69,7 @@ impl Context {
     ///
     /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(2));
     /// let connections = Semaphore::new(1);
-    /// let first = ctx.acquire(&connections);
+    /// let first = connections.acquire();
     /// assert_eq!(ctx.acquire(&connections).unwrap_err(), ContextError::DeadlineExceeded);
     /// # drop(first);
     /// ```
@@ -89,10 +89,9 @@ impl Context {
     ///
     /// let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(2));
     /// let megabytes = Semaphore::new(100);
-    /// let most = ctx.acquire_many(&megabytes, 80)?;
+    /// let most = megabytes.acquire_many(80);
     /// assert_eq!(ctx.acquire_many(&megabytes, 30).unwrap_err(), ContextError::DeadlineExceeded);
     /// # drop(most);
-    /// # Ok::<(), ContextError>(())
     /// ```
     ///
     /// # Errors
