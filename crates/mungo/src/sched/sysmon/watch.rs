@@ -218,13 +218,20 @@ impl Watch {
             return false;
         }
         let slice_ns = if hooks::decides(p) { p.slice_ns.load(Relaxed) } else { shared.config.time_slice_ns };
-        if wanted && slice_ns < CONCERNED_NS && seen.ran_ns(now) < slice_ns {
-            // Slices shorter than the time between two looks end on time as well.
-            self.ripe_ns = self.ripe_ns.min(seen.since_ns.saturating_add(slice_ns));
+        let is_short = (1..CONCERNED_NS).contains(&slice_ns); // 0: a policy has not said it yet
+        let mut over_ns = slice_ns;
+        if is_short {
+            // The slices of all Ps end at one look, by the clock. TUNED: `computing tasks=8 slice_us=200`: with a look
+            // for each P 2.57 s of CPU time, so 2.20, without slices 1.96.
+            over_ns = slice_ns / 2;
+            if wanted {
+                self.ripe_ns = self.ripe_ns.min((now / slice_ns + 1) * slice_ns);
+            }
         }
-        if !seen.same {
+        let is_judged = seen.same || is_short && seen.ran_ns(now) >= over_ns;
+        if !is_judged {
             // Goroutines that wake each other share a slice.
-            if wanted && now - seen.tick_since_ns >= slice_ns {
+            if wanted && now - seen.tick_since_ns >= over_ns {
                 p.ask_to_yield(seen.tick, 0);
             }
             // The last of them has perhaps begun to compute, and no other P will take the rest.
@@ -252,7 +259,7 @@ impl Watch {
         }
         // A goroutine that was asked already is asked again until it hears.
         let in_the_way =
-            ran >= slice_ns || flags & PREEMPT != 0 || self.is_in_the_way(shared, p, at, slice_ns, now);
+            ran >= over_ns || flags & PREEMPT != 0 || self.is_in_the_way(shared, p, at, slice_ns, now);
         if wanted && in_the_way {
             self.interrupt(shared, m, p, at, now);
         }
@@ -451,10 +458,13 @@ impl Watch {
         let unwatched = shared.counts.idle_ps() != 0 && shared.timers_unwatched();
         let timer_ns = if unwatched || self.one_computes() { shared.next_timer_ns() } else { u64::MAX };
         let first = timer_ns.saturating_add(LATE_TIMER_NS).min(self.ripe_ns);
+        // With short slices the next look is near.
+        let slice_ns = shared.config.time_slice_ns;
+        let repeat_ns = if slice_ns < CONCERNED_NS { REPEAT_NS.max(slice_ns) } else { REPEAT_NS };
         self.parting
             .iter()
             .map(|parting| match now - parting.since_ns < PARTING_NS {
-                true => (parting.since_ns + PARTING_NS).min(now + REPEAT_NS),
+                true => (parting.since_ns + PARTING_NS).min(now + repeat_ns),
                 false => now + PARTING_NS, // crowded
             })
             .fold(first, u64::min)
