@@ -10,7 +10,7 @@ use mungo::{InterruptionMetrics, Runtime};
 use std::arch::naked_asm;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 children!(
@@ -165,35 +165,46 @@ fn at_the_end_of_its_stack() {
 #[test]
 fn near_the_end_of_its_stack() {
     for is_locked in [false, true] {
-        let done = Arc::new(AtomicBool::new(false));
+        // The depth that is reached, and the one that it may go on to.
+        let (reached, next) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let depths = || (4 << 10..16 << 10).step_by(256);
         let case = Case::start({
-            let done = done.clone();
+            let (reached, next) = (reached.clone(), next.clone());
             move |_| {
                 let _guard = is_locked.then(mungo::lock_os_thread);
                 let low = low_end_of_stack();
-                for left in (4 << 10..16 << 10).step_by(256) {
-                    descend_for_some_slices(low, left);
+                for left in depths() {
+                    descend_and_wait(low, left, &reached, &next);
                 }
-                done.store(true, Relaxed);
             }
         });
-        wait_until("it has been interrupted at all depths", || done.load(Relaxed));
+        for left in depths() {
+            wait_until("it comes to a depth", || reached.load(Relaxed) == left);
+            let interruptions = || {
+                let counters = case.counters();
+                counters.injected + counters.little_stack
+            };
+            // The two take turns, so one of them at least was its own.
+            let before = interruptions();
+            wait_until("it was interrupted there", || interruptions() >= before + 2);
+            next.store(left, Relaxed);
+        }
         let counters = case.counters();
         assert!(counters.injected > 0 && counters.little_stack > 0, "{counters:?}");
         case.end();
     }
 }
 
-/// As `descend`, and computes for some slices.
+/// As `descend`, and computes there until it may go on.
 #[inline(never)]
-fn descend_for_some_slices(low: usize, left: usize) {
+fn descend_and_wait(low: usize, left: usize, reached: &AtomicUsize, next: &AtomicUsize) {
     let mut frame = [0_u8; 64];
     if black_box(&mut frame).as_ptr().addr() - low > left {
-        descend_for_some_slices(low, left);
+        descend_and_wait(low, left, reached, next);
     } else {
-        let end = common::Deadline::after(Duration::from_millis(4));
-        while !end.passed() {
-            (0..1000).for_each(|n| _ = black_box(n));
+        reached.store(left, Relaxed);
+        while next.load(Relaxed) != left {
+            black_box(());
         }
     }
     black_box(&mut frame);
@@ -348,13 +359,16 @@ fn in_a_handler_on_its_stack() {
 
 /// A handler does not wait for a P: it comes to its end while another goroutine has the only one for an hour.
 fn handlers_go_on() {
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
     static HAS_RUN: AtomicBool = AtomicBool::new(false);
     static ENDED: AtomicBool = AtomicBool::new(false);
     extern "C" fn handler(_: libc::c_int) {
+        HAS_BEGUN.store(true, Relaxed);
         spin(&STOP_HANDLER);
+        ENDED.store(true, Relaxed);
     }
     for flags in [0, libc::SA_ONSTACK] {
-        [&STOP_HANDLER, &HAS_RUN, &ENDED].iter().for_each(|flag| flag.store(false, Relaxed));
+        [&STOP_HANDLER, &HAS_BEGUN, &HAS_RUN, &ENDED].iter().for_each(|flag| flag.store(false, Relaxed));
         // SAFETY: a handler that computes, and nothing else.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -364,23 +378,21 @@ fn handlers_go_on() {
         }
         let slice = Duration::from_secs(3600);
         let runtime = Runtime::builder().procs(1).time_slice(slice).build().unwrap();
+        // SAFETY: a signal that has a handler.
+        let first = runtime.spawn(|| unsafe { libc::raise(libc::SIGUSR2) });
+        wait_until("the handler runs", || HAS_BEGUN.load(Relaxed));
         let stop = Arc::new(AtomicBool::new(false));
         let spun = stop.clone();
-        let first = runtime.spawn(move || {
-            let other = mungo::go(move || {
-                HAS_RUN.store(true, Relaxed);
-                spin(&spun);
-            });
-            // SAFETY: a signal that has a handler.
-            unsafe { libc::raise(libc::SIGUSR2) };
-            ENDED.store(true, Relaxed);
-            other.join().unwrap();
+        let other = runtime.spawn(move || {
+            HAS_RUN.store(true, Relaxed);
+            spin(&spun);
         });
         wait_until("the other goroutine has the P", || HAS_RUN.load(Relaxed));
         STOP_HANDLER.store(true, Relaxed);
         wait_until("the handler comes to its end", || ENDED.load(Relaxed));
         stop.store(true, Relaxed);
-        first.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(first.join().unwrap(), 0);
         common::end(runtime);
     }
 }

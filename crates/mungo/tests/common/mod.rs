@@ -30,12 +30,12 @@ impl Drop for TempFile {
 /// After so long a state that has not come will not come. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `state` holds; panics with `what` after [`PATIENCE`]. For goroutines and plain threads.
+/// Waits until `state` holds; panics with `what` and a dump after [`PATIENCE`]. For goroutines and plain threads.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut state: impl FnMut() -> bool) {
     let start = Instant::now();
     while !state() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}; {}", mungo::debug::dump());
         mungo::sleep(Duration::from_micros(200));
     }
 }

@@ -5,7 +5,7 @@ use super::{
     thread_name, thread_pointer,
 };
 use crate::stack::tls::{Refusal, WORDS};
-use crate::sys::thread;
+use crate::sys::{is_readable, thread};
 use std::ffi::{CStr, c_void};
 use std::io;
 use std::ops::Range;
@@ -209,9 +209,7 @@ impl Layout {
                 && libc::pthread_self() as usize == address(self.pthread)
                 && at.offset(self.tid).cast::<i32>().read() == libc::gettid()
                 && word(self.specific) == address(self.first_keys())
-                // The list's neighbours point back here.
-                && (word(self.list) as *const Word).add(1).read() == address(self.list)
-                && (word(self.list + 8) as *const Word).read() == address(self.list)
+                && is_in_list(address(self.list))
                 && self.keys_are_where_we_think(at)?
         };
         if ok { Ok(()) } else { Err(UNKNOWN.into()) }
@@ -237,5 +235,76 @@ impl Layout {
             libc::pthread_key_delete(key);
             Ok(seen)
         }
+    }
+}
+
+/// Returns whether the neighbours of a list's member point back to it. Threads that start and end change them meanwhile,
+/// in several steps, and may give their memory back: so it looks several times.
+///
+/// # Safety
+/// Two words can be read at `member`.
+unsafe fn is_in_list(member: usize) -> bool {
+    const LOOKS: usize = 1000;
+    // SAFETY: by the caller, or the kernel has just read it. A neighbour that ends in between leaves its stack to the C
+    // library, which keeps those that were used last.
+    let word = |at: usize| unsafe { (at as *const usize).read_volatile() };
+    let points_back = |at: usize| is_readable(at) && word(at) == member;
+    let (next, previous) = (member, member + size_of::<usize>());
+    (0..LOOKS).any(|_| {
+        let is_in = points_back(word(next) + size_of::<usize>()) && points_back(word(previous));
+        if !is_in {
+            std::thread::yield_now();
+        }
+        is_in
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_in_list;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    /// A member of a list, as the C library links them: the next one, the previous one.
+    type Member = [AtomicUsize; 2];
+
+    fn at(member: &Member) -> usize {
+        std::ptr::from_ref(member).addr()
+    }
+
+    /// Links `new` behind `head`, in the steps that the C library takes.
+    fn link(new: &Member, head: &Member, next: &Member) {
+        new[0].store(at(next), Relaxed);
+        new[1].store(at(head), Relaxed);
+        next[1].store(at(new), Relaxed);
+        std::thread::yield_now();
+        head[0].store(at(new), Relaxed);
+    }
+
+    fn unlink(head: &Member, next: &Member) {
+        next[1].store(at(head), Relaxed);
+        std::thread::yield_now();
+        head[0].store(at(next), Relaxed);
+    }
+
+    #[test]
+    fn a_list_that_others_change_is_looked_at_again() {
+        let [head, own, new] = &[const { [const { AtomicUsize::new(0) }; 2] }; 3];
+        link(own, head, head);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    link(new, head, own);
+                    unlink(head, own);
+                }
+            });
+            // SAFETY: a member, of two words.
+            let all_in = (0..1000).all(|_| unsafe { is_in_list(at(own)) });
+            stop.store(true, Relaxed);
+            assert!(all_in);
+        });
+        let stranger: Member = [AtomicUsize::new(at(head)), AtomicUsize::new(at(head))];
+        // SAFETY: as above.
+        assert!(!unsafe { is_in_list(at(&stranger)) });
     }
 }
