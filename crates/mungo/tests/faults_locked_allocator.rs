@@ -25,7 +25,8 @@ children!(
     with_a_policy,
     with_alarms,
     with_schedtrace,
-    stuck_in_the_runtime
+    stuck_in_the_runtime,
+    let_go_on_and_back
 );
 
 /// A spin lock around the system's allocator. It is held for long, so that most interruptions come meanwhile.
@@ -215,6 +216,43 @@ fn stuck_in_the_runtime() {
     println!("done");
 }
 
+/// One that was let go on without a P, and computes, shares the P with others again.
+fn let_go_on_and_back() {
+    let rt = runtime(1);
+    let stop = Arc::<AtomicBool>::default();
+    let compute = |stop: &AtomicBool| {
+        while !stop.load(Relaxed) {
+            spin_loop();
+        }
+    };
+    let seen = stop.clone();
+    let frees = rt.spawn(move || {
+        while !TRAPPED.load(Relaxed) {
+            spin_loop();
+        }
+        FREED.store(true, Relaxed);
+        compute(&seen);
+    });
+    let seen = stop.clone();
+    let sleeps = rt.spawn(move || {
+        ARMED.store(true, Relaxed);
+        mungo::sleep(Duration::from_millis(1)); // its first timer takes memory
+        compute(&seen);
+    });
+    wait_until("the one that was in a queue went on", || FREED.load(Relaxed));
+    let interruptions = || {
+        let all = rt.metrics().interruptions;
+        all.injected + all.by_thread
+    };
+    let before = interruptions();
+    wait_until("the two take turns", || interruptions() > before + 20);
+    stop.store(true, Relaxed);
+    frees.join().unwrap();
+    sleeps.join().unwrap();
+    common::end(rt);
+    println!("done");
+}
+
 fn with_schedtrace() {
     go_on(runtime(1), |_| ());
 }
@@ -227,6 +265,15 @@ fn assert_done(ended: &child::Ended) {
 #[test]
 fn one_that_waits_in_a_queue_goes_on_without_a_processor() {
     assert_done(&child::run("stuck_in_the_runtime"));
+}
+
+#[test]
+fn one_that_was_let_go_on_comes_back() {
+    for mode in ["inject", "thread"] {
+        let mut command = child::command("let_go_on_and_back");
+        command.env("MUNGO_DEBUG", format!("asyncpreempt={mode}"));
+        assert_done(&child::finish(command));
+    }
 }
 
 #[test]

@@ -499,6 +499,7 @@ fn in_a_system_call() {
     let case = Case::start({
         let tid = tid.clone();
         move |_| {
+            let _guard = mungo::lock_os_thread(); // it could be interrupted between the next two calls
             let mut byte = 0_u8;
             tid.store(gettid() as u64, Relaxed);
             // SAFETY: one byte to a place of one byte.

@@ -162,6 +162,9 @@ pub(crate) const LET_GO_ON: usize = 8;
 /// CPU time in ns that a goroutine without a P uses between two blocking calls at the most: above it, it computes.
 /// TUNED: guess.
 pub(crate) const COMPUTES_NS: u64 = 300_000;
+/// CPU time in ns, in all, after which a goroutine without a P counts as computing, however often its thread's clock
+/// was seen standing still: where many threads wait for a CPU, each gets little at a time. TUNED: guess.
+pub(crate) const COMPUTES_IN_ALL_NS: u64 = 10_000_000;
 /// Time in ns that a goroutine without a P is left alone: most go back to sleep, or call the runtime. TUNED: guess.
 pub(crate) const STRAY_COMPUTES_NS: u64 = 1_000_000;
 /// Time in ns that an interrupted thread has to give its P up. After that it is taken. TUNED: guess; a signal takes

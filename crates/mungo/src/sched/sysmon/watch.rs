@@ -12,8 +12,8 @@
 use super::helper;
 use crate::debug_env::AsyncPreempt;
 use crate::policies::order::{
-    ANNOUNCED_NS, COMPUTES_NS, CONCERNED_NS, CROWDED_NS, FEW, FRESH_NS, LATE_TIMER_NS, LET_GO_ON, PARTING_NS,
-    REPEAT_NS, STRAY_COMPUTES_NS, STRAYS_PER_LOOK, STUCK_NS, SUSPECT_NS,
+    ANNOUNCED_NS, CONCERNED_NS, CROWDED_NS, FEW, FRESH_NS, LATE_TIMER_NS, LET_GO_ON, PARTING_NS, REPEAT_NS,
+    STRAY_COMPUTES_NS, STRAYS_PER_LOOK, STUCK_NS, SUSPECT_NS,
 };
 use crate::protocols::runq::RunQueue;
 use crate::sched::config::MAX_PROCS;
@@ -412,7 +412,7 @@ impl Watch {
             if now - clock.at_ns() >= STRAY_COMPUTES_NS
                 && !m.in_handler.load(Relaxed)
                 && let Some(cpu_ns) = thread_cpu_ns(m)
-                && clock.note(now, cpu_ns) > COMPUTES_NS
+                && clock.computes(now, cpu_ns)
             {
                 interrupt(m);
             }
@@ -429,6 +429,9 @@ impl Watch {
         self.released_ns = now;
         for m in shared.ms.live() {
             if m.in_handler.load(Relaxed) && m.ticket.release() {
+                // If it computes from now on, the signal brings it back under a P.
+                m.stray.store(true, Relaxed);
+                self.strays.add(m, now, thread_cpu_ns(m).unwrap_or(0), false);
                 m.wake();
             }
         }

@@ -1,5 +1,6 @@
 //! The Ms whose goroutines lost their P, for the monitor: a list through the Ms, which needs no memory.
 
+use crate::policies::order::{COMPUTES_IN_ALL_NS, COMPUTES_NS};
 use crate::sched::run::m::M;
 use std::cell::Cell;
 use std::ptr::null;
@@ -14,6 +15,8 @@ pub(crate) struct StrayClock {
     cpu_ns: Cell<u64>,
     /// The CPU time, in ns, when the clock was last seen standing still.
     awake_since_cpu_ns: Cell<u64>,
+    /// The CPU time, in ns, when it lost the P, or was last seen to have computed for long in all.
+    counted_from_cpu_ns: Cell<u64>,
     /// Whether it computed when it lost the P, rather than being blocked.
     computes: Cell<bool>,
 }
@@ -26,6 +29,7 @@ impl StrayClock {
             at_ns: Cell::new(0),
             cpu_ns: Cell::new(0),
             awake_since_cpu_ns: Cell::new(0),
+            counted_from_cpu_ns: Cell::new(0),
             computes: Cell::new(false),
         }
     }
@@ -35,14 +39,18 @@ impl StrayClock {
         self.at_ns.get()
     }
 
-    /// Notes that the clock says `cpu_ns` now. Returns the CPU time, in ns, since the clock was last seen standing
-    /// still.
-    pub(crate) fn note(&self, now_ns: u64, cpu_ns: u64) -> u64 {
+    /// Notes that the clock says `cpu_ns` now. Returns whether the goroutine computes: without a blocking call, by what
+    /// can be seen, or for long in all. A clock that stands still may also be that of a thread that gets no CPU.
+    pub(crate) fn computes(&self, now_ns: u64, cpu_ns: u64) -> bool {
         self.at_ns.set(now_ns);
         if self.cpu_ns.replace(cpu_ns) == cpu_ns {
             self.awake_since_cpu_ns.set(cpu_ns);
         }
-        cpu_ns.saturating_sub(self.awake_since_cpu_ns.get())
+        if cpu_ns.saturating_sub(self.counted_from_cpu_ns.get()) > COMPUTES_IN_ALL_NS {
+            self.counted_from_cpu_ns.set(cpu_ns);
+            return true;
+        }
+        cpu_ns.saturating_sub(self.awake_since_cpu_ns.get()) > COMPUTES_NS
     }
 }
 
@@ -77,6 +85,7 @@ impl Strays {
         clock.at_ns.set(now_ns);
         clock.cpu_ns.set(cpu_ns);
         clock.awake_since_cpu_ns.set(cpu_ns);
+        clock.counted_from_cpu_ns.set(cpu_ns);
         clock.computes.set(computes);
         if !clock.listed.get() {
             self.push(m);
@@ -155,9 +164,17 @@ mod tests {
     #[test]
     fn a_clock_that_stands_still_begins_anew() {
         let clock = StrayClock::new();
-        assert_eq!(clock.note(1, 100), 100);
-        assert_eq!(clock.note(2, 150), 150);
-        assert_eq!(clock.note(3, 150), 0, "it slept");
-        assert_eq!(clock.note(4, 170), 20);
+        assert!(!clock.computes(1, COMPUTES_NS));
+        assert!(!clock.computes(2, COMPUTES_NS), "it slept");
+        assert!(!clock.computes(3, 2 * COMPUTES_NS));
+        assert!(clock.computes(4, 2 * COMPUTES_NS + 1));
+    }
+
+    #[test]
+    fn a_thread_that_gets_little_cpu_at_a_time_computes_in_the_end() {
+        let clock = StrayClock::new();
+        let looks = (0..4 * COMPUTES_IN_ALL_NS).step_by(COMPUTES_NS as usize / 2).flat_map(|cpu| [cpu; 2]);
+        let seen = looks.filter(|&cpu| clock.computes(0, cpu)).count();
+        assert_eq!(seen, 3, "once each time");
     }
 }

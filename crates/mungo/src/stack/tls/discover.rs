@@ -238,8 +238,8 @@ impl Layout {
     }
 }
 
-/// Returns whether the neighbours of a list's member point back to it. Threads that start and end change them meanwhile,
-/// in several steps, and may give their memory back: so it looks several times.
+/// Returns whether the neighbours of a list's member point back to it. Threads that start and end change them
+/// meanwhile, in several steps, and may give their memory back: so it looks several times.
 ///
 /// # Safety
 /// Two words can be read at `member`.
