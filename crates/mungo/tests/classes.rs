@@ -143,25 +143,6 @@ fn fresh_goroutines_in_the_ring_of_another_proc_do_not_wait_for_one_that_compute
     common::end(runtime);
 }
 
-/// All Ps compute, and fresh goroutines come one at a time: the Ps make room in turn, because each time it is the one
-/// that has computed longest.
-#[test]
-fn the_proc_that_has_computed_longest_makes_room() {
-    const ROUNDS: u64 = 60;
-    let runtime = Runtime::builder().procs(2).time_slice(Duration::from_secs(3600)).build().unwrap();
-    let both = [Computing::start(&runtime), Computing::start(&runtime)];
-    let made_room = || runtime.metrics().per_proc.iter().map(|p| p.preemptions).collect::<Vec<_>>();
-    let before = made_room();
-    for _ in 0..ROUNDS {
-        both.iter().for_each(|computing| computing.wait_for_turns(300_000));
-        runtime.spawn(|| ()).join().unwrap();
-    }
-    let each: Vec<_> = made_room().iter().zip(before).map(|(after, before)| after - before).collect();
-    assert!(each.iter().all(|&n| n >= ROUNDS / 5), "{each:?}");
-    drop(both);
-    common::end(runtime);
-}
-
 /// A goroutine that yields in a loop waits for nothing: it goes on after each turn of one that computes.
 #[test]
 fn a_goroutine_that_yields_lets_one_that_computes_go_on() {

@@ -252,7 +252,7 @@ impl Shared {
 }
 
 #[cfg(all(test, not(miri)))]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::reason::WaitReason;
     use crate::sched::pick;
@@ -260,11 +260,13 @@ mod tests {
     use crate::sched::run::park;
     use crate::sys::clock;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     /// Runs `f` in the runtime, on a goroutine that has the only thread that there may be, with six other goroutines
     /// that it owns meanwhile, the oldest first.
-    fn with_goroutines(f: impl FnOnce(&Shared, Vec<GPtr>) + Send + 'static) {
-        let runtime = crate::Runtime::builder().procs(1).max_threads(1).build().expect("a runtime");
+    pub(crate) fn with_goroutines(f: impl FnOnce(&Shared, Vec<GPtr>) + Send + 'static) {
+        let builder = crate::Runtime::builder().procs(1).max_threads(1).time_slice(Duration::from_secs(3600));
+        let runtime = builder.build().expect("a runtime");
         runtime.run(move || {
             let waiting = Arc::new(Mutex::new(Vec::new()));
             let all = (0..6).map(|_| {
