@@ -228,6 +228,28 @@ fn a_goroutine_that_computes_after_a_blocking_call_comes_back_under_a_p() {
     runtime.shutdown(Duration::from_secs(20)).unwrap();
 }
 
+/// What is announced need not sleep: the P goes on also where the thread computes.
+#[test]
+fn an_announced_call_that_computes_loses_its_p() {
+    let runtime = runtime(1);
+    let (began, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let computes = {
+        let (began, release) = (began.clone(), release.clone());
+        runtime.spawn(move || {
+            mungo::blocking(|| {
+                began.store(true, Relaxed);
+                while !release.load(Relaxed) {}
+            });
+        })
+    };
+    wait_until("it is announced", || began.load(Relaxed));
+    runtime.run(move || release.store(true, Relaxed));
+    computes.join().unwrap();
+    let p = &runtime.metrics().per_proc[0];
+    assert!(p.retakes > 0, "it is taken for one that computes: {p:?}");
+    common::end(runtime);
+}
+
 /// No goroutine waits for a P, so that this is the only reason to interrupt it.
 #[test]
 fn one_that_computes_without_a_p_is_interrupted() {

@@ -249,6 +249,28 @@ fn a_value_in_time_beats_the_clock() {
     }
 }
 
+/// A sender of a select that was chosen counts on its receiver, whose time limit ends with that.
+#[test]
+fn a_promised_value_is_waited_for_beyond_the_time_limit() {
+    let (tx, rx) = bounded(0);
+    let (promised, may_send) = bounded(0);
+    let sender = go(move || {
+        let mut select = Select::new();
+        select.send(&tx);
+        let chosen = select.select();
+        promised.send(()).unwrap();
+        chosen.send(&tx, 5).unwrap();
+    });
+    wait_for_sender(&rx);
+    let start = Instant::now();
+    let receiver = go(move || rx.recv_deadline(start + ms(1)));
+    // The sender is chosen, and sends only once the limit is over.
+    wait_until("the limit is over", || start.elapsed() > ms(20));
+    may_send.recv().unwrap();
+    assert_eq!(receiver.join().unwrap(), Ok(5));
+    sender.join().unwrap();
+}
+
 #[test]
 fn clocks_are_channels() {
     let start = Instant::now();

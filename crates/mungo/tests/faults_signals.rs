@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 children!(
     signals_at_random,
+    a_handler_on_top,
+    a_handler_that_passes_on,
+    sigurg_is_ignored,
     broken_pipes,
     deadlock_with_stderr_locked,
     deadlock_with_broken_stderr,
@@ -194,6 +197,112 @@ fn signals_at_random() {
 fn signals_at_any_point_change_no_result_and_reach_their_handlers() {
     let ended = child::run("signals_at_random");
     assert!(ended.assert_success().stdout.contains("rounds"), "{ended:#?}");
+}
+
+// ---- another action for SIGURG, set after the runtime was built ----
+
+/// While two loops share a processor, sets an action for SIGURG on a plain thread, waits until the runtime has put its
+/// handler back and interrupts, and runs `then`. Does all that twice.
+fn with_another_action(set: fn(), then: fn()) {
+    let rt = common::hasty_runtime(1);
+    let answered = || {
+        let interruptions = rt.metrics().interruptions;
+        interruptions.injected + interruptions.by_thread
+    };
+    let ours = action();
+    let stop = Arc::new(AtomicBool::new(false));
+    let loops = [(); 2].map(|()| {
+        let stop = stop.clone();
+        rt.spawn(move || while !stop.load(Relaxed) {})
+    });
+    for _ in 0..2 {
+        set();
+        common::wait_until("the handler is back", || action().sa_sigaction == ours.sa_sigaction);
+        assert_eq!(action().sa_flags, ours.sa_flags);
+        let before = answered();
+        common::wait_until("the loops take turns", || answered() > before + 10);
+        then();
+    }
+    stop.store(true, Relaxed);
+    loops.into_iter().for_each(|g| g.join().unwrap());
+    common::end(rt);
+    println!("done");
+}
+
+/// What the process does about SIGURG.
+fn action() -> libc::sigaction {
+    // SAFETY: asks, and changes nothing.
+    unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        assert_eq!(libc::sigaction(libc::SIGURG, std::ptr::null(), &mut action), 0);
+        action
+    }
+}
+
+/// Sends this thread a SIGURG, which comes before the call returns. Returns how often `count` was called.
+fn counted_of_one() -> usize {
+    let before = SEEN[0].load(Relaxed);
+    // SAFETY: a signal to this thread, which lets it in.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), common::gettid(), libc::SIGURG) };
+    SEEN[0].load(Relaxed) - before
+}
+
+fn a_handler_on_top() {
+    with_another_action(|| handle(libc::SIGURG, 0), || assert_eq!(counted_of_one(), 1));
+}
+
+/// The action that [`count_and_pass_on`] took the place of.
+static FOUND: AtomicUsize = AtomicUsize::new(0);
+static PASSED_ON: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count_and_pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    PASSED_ON.fetch_add(1, Relaxed);
+    let found = FOUND.load(Relaxed);
+    // SAFETY: a handler of this kind, the runtime's, called with what the kernel passed to this one.
+    unsafe {
+        std::mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(
+            found,
+        )(signal, info, context);
+    }
+}
+
+/// `count` was there before the runtime, and hears of each signal once as before.
+fn a_handler_that_passes_on() {
+    handle(libc::SIGURG, 0);
+    let set = || {
+        FOUND.store(action().sa_sigaction, Relaxed);
+        // SAFETY: a handler that does what a handler may.
+        unsafe {
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            action.sa_sigaction = count_and_pass_on as *const () as usize;
+            action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO | libc::SA_ONSTACK;
+            assert_eq!(libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()), 0);
+        }
+    };
+    with_another_action(set, || {
+        let before = PASSED_ON.load(Relaxed);
+        assert_eq!((counted_of_one(), PASSED_ON.load(Relaxed) - before), (1, 1));
+    });
+}
+
+fn sigurg_is_ignored() {
+    let ignore = || {
+        // SAFETY: no handler.
+        assert_ne!(unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) }, libc::SIG_ERR);
+    };
+    with_another_action(ignore, || assert_eq!(counted_of_one(), 0));
+}
+
+#[test]
+fn another_action_for_sigurg_is_replaced_and_said() {
+    const LINE: &str = "mungo: the program has set another action for SIGURG";
+    for name in ["a_handler_on_top", "a_handler_that_passes_on", "sigurg_is_ignored"] {
+        let ended = child::run(name);
+        assert!(ended.assert_success().stdout.contains("done"), "{ended:#?}");
+        let said: Vec<_> = ended.stderr.lines().filter(|line| line.contains(LINE)).collect();
+        assert_eq!(said.len(), 1, "{ended:#?}");
+        assert!(said[0].contains("before the first runtime"), "what to do is not in the line: {ended:#?}");
+    }
 }
 
 // ---- stdout and stderr ----

@@ -226,6 +226,30 @@ fn timers_are_watched_while_a_bound_goroutine_gives_its_p_away() {
 }
 
 /// The workers leave when the last goroutine of a closed runtime ends, also if its thread ends with it.
+/// Its P is busy when it comes back.
+#[test]
+fn a_bound_goroutine_that_lost_its_p_waits_for_one_on_its_thread() {
+    let rt = runtime(1);
+    let stop = Arc::new(AtomicBool::new(false));
+    let computes = {
+        let stop = stop.clone();
+        rt.spawn(move || while !stop.load(Relaxed) {})
+    };
+    let bound = rt.spawn(|| {
+        let _guard = lock_os_thread();
+        let tid = gettid();
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(5));
+            yield_now();
+            assert_eq!(gettid(), tid);
+        }
+    });
+    bound.join().unwrap();
+    stop.store(true, Relaxed);
+    computes.join().unwrap();
+    end(rt);
+}
+
 #[test]
 fn the_last_goroutine_may_be_locked() {
     for procs in [1, 2] {

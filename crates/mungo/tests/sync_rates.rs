@@ -66,6 +66,13 @@ fn reservations_add_up_and_can_be_given_back() {
 }
 
 #[test]
+fn a_token_whose_time_has_come_is_not_given_back() {
+    let limiter = RateLimiter::new(0.001, 1);
+    limiter.reserve(1).cancel();
+    assert!(!limiter.try_acquire());
+}
+
+#[test]
 fn a_context_ends_the_wait_and_the_token_comes_back() {
     let limiter = Arc::new(RateLimiter::every(Duration::from_secs(1000), 1));
     limiter.wait();
@@ -172,6 +179,38 @@ fn a_call_goes_on_when_its_caller_has_no_more_time() {
 }
 
 /// Many keys and many callers: each gets what belongs to its key.
+/// The end of a call that was forgotten does not end the one that came after it.
+#[test]
+fn a_forgotten_call_leaves_the_next_one_in_flight() {
+    let flights = Arc::new(SingleFlight::new());
+    let fly = |value: u32| {
+        let (flights, (land, landing), (began, begins)) =
+            (flights.clone(), mungo::chan::bounded::<()>(1), mungo::chan::bounded::<()>(1));
+        let flight = std::thread::spawn(move || {
+            flights.call("key", || {
+                began.send(()).unwrap();
+                landing.recv().unwrap();
+                value
+            })
+        });
+        begins.recv().unwrap();
+        (flight, land)
+    };
+    let (first, land_first) = fly(1);
+    flights.forget(&"key");
+    let (second, land_second) = fly(2);
+    land_first.send(()).unwrap();
+    assert_eq!(first.join().unwrap(), 1);
+    let (ctx, _cancel) = Context::background().with_timeout(Duration::from_millis(300));
+    assert_eq!(
+        flights.call_with(&ctx, "key", || 3),
+        Err(ContextError::DeadlineExceeded),
+        "it joins the second"
+    );
+    land_second.send(()).unwrap();
+    assert_eq!(second.join().unwrap(), 2);
+}
+
 #[test]
 fn stress_many_keys() {
     let rt = runtime(4);

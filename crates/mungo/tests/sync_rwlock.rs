@@ -62,6 +62,21 @@ fn try_variants() {
 }
 
 #[test]
+fn a_writer_that_waits_has_no_exclusive_lock() {
+    let lock = Arc::new(RwLock::new(1));
+    let reader = lock.read();
+    let writer = {
+        let lock = lock.clone();
+        std::thread::spawn(move || *lock.write() += 1)
+    };
+    spin_until(|| lock.try_read().is_none()); // the writer is there
+    spin_until(|| lock.is_locked() && !lock.is_locked_exclusive());
+    drop(reader);
+    writer.join().unwrap();
+    assert_eq!(*lock.read(), 2);
+}
+
+#[test]
 fn a_writer_becomes_a_reader() {
     on_two_procs(|| {
         let lock = Arc::new(RwLock::new(0));

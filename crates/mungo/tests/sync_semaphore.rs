@@ -130,6 +130,28 @@ fn permits_can_be_added_and_forgotten() {
     assert_eq!(semaphore.available_permits(), 3);
 }
 
+/// What is refused changes nothing, also for those that wait.
+#[test]
+fn too_many_permits_are_not_given_to_those_that_wait() {
+    let semaphore = Arc::new(Semaphore::new(1));
+    let waiter = {
+        let semaphore = semaphore.clone();
+        std::thread::spawn(move || semaphore.acquire_many(3).count())
+    };
+    let start = Instant::now();
+    while !format!("{semaphore:?}").contains("waiters: true") {
+        assert!(start.elapsed().as_secs() < 60, "it does not wait");
+        std::thread::yield_now();
+    }
+    let too_many = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        semaphore.add_permits(Semaphore::MAX_PERMITS);
+    }));
+    assert!(too_many.is_err());
+    assert_eq!(semaphore.available_permits(), 1);
+    semaphore.add_permits(2);
+    assert_eq!(waiter.join().unwrap(), 3);
+}
+
 #[test]
 fn stress_semaphore() {
     let seed = seed();
@@ -190,6 +212,14 @@ fn a_pool_is_bounded_and_drops_what_it_keeps() {
     assert_eq!(alive.load(Relaxed), 1);
     drop(pool);
     assert_eq!(alive.load(Relaxed), 0);
+}
+
+/// A plain thread has one place for what it puts back.
+#[test]
+fn a_pool_keeps_as_many_as_it_is_told() {
+    let pool = Pool::with_bound(2, || 0);
+    (1..=3).for_each(|n| pool.put(n));
+    assert_eq!([pool.try_get(), pool.try_get(), pool.try_get()], [Some(2), Some(1), None]);
 }
 
 /// A value is in one hand at a time, whoever puts and gets.

@@ -41,6 +41,53 @@ pub(crate) fn call_previous(
     true
 }
 
+/// A handler that is called after one of ours, and those that it may call in its turn. Never freed: a handler may be
+/// reading it.
+pub(crate) struct Link {
+    action: libc::sigaction,
+    /// The handlers that were there before it. It replaced one of ours, which may be what it passes signals on to.
+    earlier: Option<&'static Link>,
+}
+
+impl Link {
+    pub(crate) fn leak(action: libc::sigaction, earlier: Option<&'static Link>) -> &'static Link {
+        Box::leak(Box::new(Link { action, earlier }))
+    }
+
+    /// Returns this one and the earlier ones.
+    fn chain(&'static self) -> impl Iterator<Item = &'static Link> {
+        std::iter::successors(Some(self), |link| link.earlier)
+    }
+
+    /// Returns the one in the chain that has this action.
+    pub(crate) fn find(&'static self, action: &libc::sigaction) -> Option<&'static Link> {
+        let is_same = |link: &&Link| {
+            link.action.sa_sigaction == action.sa_sigaction && link.action.sa_flags == action.sa_flags
+        };
+        self.chain().find(is_same)
+    }
+
+    /// Calls the handler. If that passes the signal on to ours, this is called again: then it calls the earlier one,
+    /// and returns `true`.
+    pub(crate) fn call(&'static self, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
+        // SAFETY: the kernel's info is as long as this for each signal.
+        let passed_to = unsafe { &raw mut (*info.cast::<Queued>()).passed_to };
+        // SAFETY: as above.
+        let before = unsafe { passed_to.read() };
+        // WHY NOT follow the pointer: an old kernel leaves in that word what was on the stack.
+        let calling = self.chain().find(|link| std::ptr::eq(*link, before));
+        let next = calling.map_or(Some(self), |link| link.earlier);
+        if let Some(next) = next {
+            // SAFETY: as above. It is undone, because on an old kernel the next signal finds the word as it is left.
+            unsafe { passed_to.write(next) };
+            call_previous(&next.action, signal, info, context);
+            // SAFETY: as above.
+            unsafe { passed_to.write(before) };
+        }
+        calling.is_some()
+    }
+}
+
 /// A handler of the three-argument kind.
 pub(crate) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
@@ -116,7 +163,9 @@ struct Queued {
     pid: libc::pid_t,
     uid: libc::uid_t,
     value: *const u8,
-    _rest: [u64; 12],
+    _rest: [u64; 11],
+    /// Beyond what the kernel writes for any signal: the handler that ours has called with it.
+    passed_to: *const Link,
 }
 
 /// Sends a signal to a thread of this process, which [`is_marked`] will know as ours. If the kernel refuses the mark,
@@ -135,7 +184,8 @@ pub(crate) fn send_marked(tid: libc::pid_t, signal: c_int) {
             pid,
             uid,
             value: &raw const MARK,
-            _rest: [0; 12],
+            _rest: [0; 11],
+            passed_to: std::ptr::null(),
         };
         if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) != 0 {
             libc::syscall(libc::SYS_tgkill, pid, tid, signal);

@@ -96,3 +96,20 @@ impl fmt::Debug for AfterFunc {
         f.debug_struct("AfterFunc").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes too long")]
+    fn one_that_was_stopped_is_in_no_heap() {
+        let runtime = crate::Runtime::builder().procs(1).build().expect("a runtime");
+        let timers = || runtime.shared().all_ps().map(|p| p.timers.len()).sum::<usize>();
+        let hour = Duration::from_secs(3600);
+        let call = runtime.run(move || after_func(hour, || panic!("it was stopped")));
+        assert_eq!(timers(), 1);
+        assert!(call.stop() && !call.stop());
+        assert_eq!(timers(), 0);
+    }
+}

@@ -242,6 +242,7 @@ mod tests {
         }
         // The alarm is on its way, and waits for the lock.
         core.clear(&mut state);
+        assert_eq!(state.stale, 1);
         drop(state);
         set(Duration::from_millis(1));
         core.c().recv_timeout(Duration::from_secs(60)).unwrap();

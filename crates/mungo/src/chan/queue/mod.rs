@@ -478,6 +478,27 @@ mod tests {
     }
 
     #[test]
+    fn a_list_takes_over_the_nodes_and_the_tasks_of_another() {
+        let op = operation(true);
+        let node = Node::armed(&op, 0, null_mut());
+        let list = || {
+            let mut list = WakeList::new();
+            list.first = WakeList::with_task(Waker::noop().clone(), list.first);
+            list
+        };
+        let (mut all, mut others) = (list(), list());
+        others.push(NonNull::from(&node));
+        others.first = WakeList::with_task(Waker::noop().clone(), others.first);
+        all.append(others);
+        let (mut nodes, mut tasks) = (0, 0);
+        while !all.is_empty() {
+            nodes += usize::from(all.pop().is_some());
+            tasks += usize::from(all.pop_task().is_some());
+        }
+        assert_eq!((nodes, tasks), (1, 3));
+    }
+
+    #[test]
     fn a_node_leaves_from_the_middle() {
         let op = operation(true);
         let nodes: Vec<_> = (0..3).map(|_| Node::new()).collect();

@@ -347,3 +347,61 @@ pub(crate) fn raised(g: GPtr) {
         engine.requeue(shared, task);
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::policies::Fifo;
+    use crate::protocols::wake::Wake;
+    use crate::reason::WaitReason;
+    use crate::sched::run::{current, park};
+    use std::sync::Mutex;
+
+    /// Half of each ring goes into the thief's, and two halves of full ones fill that.
+    #[test]
+    fn what_is_left_in_the_full_rings_of_several_ps_is_not_lost() {
+        const EACH: usize = 240;
+        const IDLE: usize = 3;
+        let runtime =
+            crate::Runtime::builder().procs(1 + IDLE).scheduler(Fifo::new()).build().expect("a runtime");
+        for _ in 0..10 {
+            runtime.run(|| {
+                let waiting = Arc::new(Mutex::new(Vec::new()));
+                let all = (0..IDLE * EACH).map(|_| {
+                    let waiting = waiting.clone();
+                    crate::go(move || {
+                        let g = current::g().expect("a goroutine");
+                        waiting.lock().expect("no panic").push(GPtr::from(g));
+                        park::park_running(Running::enter().expect("a goroutine"), WaitReason::Park.on(0));
+                    })
+                });
+                let all: Vec<_> = all.collect();
+                leave_in_rings_of_idle_ps(&waiting, IDLE, EACH);
+                all.into_iter().for_each(|g| g.join().expect("no panic"));
+            });
+        }
+        runtime.shutdown(std::time::Duration::from_secs(60)).expect("all have ended");
+    }
+
+    /// Waits until all other Ps are idle, and puts the goroutines that wait into their rings. The calling goroutine's P
+    /// finds them when it has nothing else to run.
+    fn leave_in_rings_of_idle_ps(waiting: &Mutex<Vec<GPtr>>, ps: usize, each: usize) {
+        loop {
+            crate::yield_now();
+            let running = Running::enter().expect("a goroutine");
+            let shared = running.shared();
+            let synced = shared.synced.lock();
+            if synced.idle_ps.len() < ps || shared.policy.has_work() {
+                continue;
+            }
+            let waiting = waiting.try_lock().expect("only they lock it");
+            assert_eq!(waiting.len(), ps * each);
+            for (p, gs) in synced.idle_ps.iter().zip(waiting.chunks(each)) {
+                for g in gs.iter().filter(|g| g.notify() == Wake::Enqueue) {
+                    pick::push(p, shared, *g, false);
+                }
+            }
+            return;
+        }
+    }
+}

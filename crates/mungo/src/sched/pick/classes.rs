@@ -104,6 +104,22 @@ mod tests {
     }
 
     /// A thread that had no CPU for a second, with a fresh goroutine, earns no more than a slice does.
+    /// One that has just become a computing goroutine goes to the back, and so does one whose slice is over.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes too long")]
+    fn an_interrupted_goroutine_ends_its_slice_before_others() {
+        const SLICE_NS: u64 = 1_000;
+        crate::Runtime::builder().procs(1).build().expect("a runtime").run(|| {
+            let running = crate::sched::run::current::Running::enter().expect("a goroutine");
+            let g = running.g();
+            g.slice_used.set(0);
+            let goes_first = [300, 300, 300, 300, 300].map(|ran_ns| g.charge_slice(ran_ns, SLICE_NS));
+            assert_eq!(goes_first, [false, true, true, false, true]);
+            g.slice_used.set(0);
+            assert!(!g.charge_slice(SLICE_NS, SLICE_NS));
+        });
+    }
+
     #[test]
     fn a_thread_without_a_cpu_earns_a_slice_at_most() {
         let credit = Credit::new();

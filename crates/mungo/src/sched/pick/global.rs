@@ -233,3 +233,42 @@ impl Shared {
         std::iter::from_fn(move || taken.pop())
     }
 }
+
+#[cfg(all(test, mungo_native, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::sched::run::current::Running;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    /// It is at home on its thread, and would run on another one.
+    #[test]
+    fn an_interrupted_goroutine_that_is_bound_is_not_let_go_on_without_a_p() {
+        let slice = Duration::from_micros(100);
+        let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
+        let stop = Arc::new(AtomicBool::new(false));
+        let bound = {
+            let stop = stop.clone();
+            runtime.spawn(move || {
+                let _bound = crate::lock_os_thread();
+                while !stop.load(Relaxed) {}
+            })
+        };
+        runtime.run(move || {
+            let (start, mut queued) = (Instant::now(), 0);
+            while queued < 10 {
+                let running = Running::enter().expect("a goroutine");
+                if running.shared().computing_len() != 0 {
+                    queued += 1;
+                    assert!(running.shared().take_interrupted().is_none());
+                }
+                drop(running);
+                assert!(start.elapsed().as_secs() < 60, "it is not interrupted");
+                crate::yield_now();
+            }
+            stop.store(true, Relaxed);
+        });
+        bound.join().expect("no panic");
+    }
+}

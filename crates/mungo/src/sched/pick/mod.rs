@@ -423,3 +423,58 @@ fn steal(m: &'static M, p: &'static P) -> Look {
     }
     if m.thief.stays(left_alone) { Look::Soon } else { Look::Nothing }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::sched::run::current::Running;
+    use crate::sched::threads::cap::tests::with_goroutines;
+    use crate::stack::slab::Class;
+
+    #[test]
+    fn a_joiner_goes_next_in_line_unless_many_wait() {
+        let p = P::new(0, Class::DEFAULT).expect("a P");
+        assert!(Why::Joined.goes_next(&p));
+        (0..=JOINER_WAITS).for_each(|_| p.runq.push_back(std::ptr::dangling_mut()).expect("room"));
+        assert!(!Why::Joined.goes_next(&p) && Why::Woken.goes_next(&p));
+        while p.runq.pop().is_some() {}
+    }
+
+    #[test]
+    fn what_the_network_woke_waits_behind_fresh_ones_of_the_global_queue() {
+        with_goroutines(|shared, gs| {
+            let running = Running::enter().expect("a goroutine");
+            let wake = |g| {
+                let mut woken = GList::new();
+                woken.push(g);
+                enqueue_all(shared, woken, Why::Network, From::Owner(running.p()));
+            };
+            wake(gs[0]);
+            assert!(
+                running.p().runq.pop() == Some((gs[0].as_ptr(), false)),
+                "in the ring, where nothing waits"
+            );
+            shared.push_global_one(gs[1]);
+            wake(gs[2]);
+            assert!(running.p().runq.is_empty());
+            assert!(shared.take_inbox(3).eq([gs[1], gs[2]]));
+        });
+    }
+
+    /// The one next in line would inherit the slice that has just ended.
+    #[test]
+    fn the_end_of_a_shared_slice_sends_the_next_in_line_to_the_back() {
+        with_goroutines(|shared, gs| {
+            let running = Running::enter().expect("a goroutine");
+            let p = running.p();
+            p.ask_to_yield(p.tick.load(Relaxed), 0);
+            push(p, shared, gs[0], false);
+            push(p, shared, gs[1], true);
+            push_preempted(p, shared, gs[2]);
+            let ring: Vec<_> =
+                std::iter::from_fn(|| p.runq.pop()).map(|(g, inherits)| (own(g), inherits)).collect();
+            assert_eq!(ring, [(gs[0], false), (gs[1], false)]);
+            assert!(shared.take_inbox(2).eq([gs[2]]), "and the preempted one to the global queue");
+        });
+    }
+}

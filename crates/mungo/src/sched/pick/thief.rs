@@ -151,5 +151,6 @@ mod tests {
         ps[70].counters.switches.add(1);
         assert!(ps.iter().all(|p| own.seen.is_stalled(p) == (p.id != 70)));
         ps.iter().for_each(|p| _ = p.runq.pop());
+        assert!(!ps.iter().any(|p| own.seen.is_stalled(p)), "nothing waits there");
     }
 }

@@ -20,6 +20,7 @@ use crate::sched::report::sigquit;
 use crate::sched::run::g::G;
 use crate::sched::run::p::RETIRE;
 use crate::sched::shared::Shared;
+use crate::sched::threads::preempt;
 use crate::sched::threads::starter::wake_on_time;
 use crate::sched::timers::heap::Due;
 use crate::sched::traced;
@@ -151,6 +152,7 @@ impl State {
         {
             _ = shared.set_procs(decision.procs.min(MAX_PROCS));
         }
+        preempt::keep_installed();
         flush_idle_ps(shared);
         if slab::mark() && shared.counts.idle_ps() != 0 {
             shared.wake_one(); // to take idle stacks apart

@@ -561,3 +561,47 @@ pub(crate) fn thread_cpu_ns(m: &M) -> Option<u64> {
 pub(crate) fn thread_sleeps(m: &M) -> bool {
     thread_cpu_ns(m) == thread_cpu_ns(m) && task::is_asleep(m.tid.load(Relaxed)).unwrap_or(true)
 }
+
+#[cfg(all(test, mungo_native, not(miri)))]
+mod tests {
+    use crate::sched::pick;
+    use crate::sched::run::current::Running;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
+
+    /// A worker waits in the runtime, as for a lock, and its holder lies in the worker's own ring.
+    #[test]
+    fn an_interrupted_goroutine_in_the_ring_of_a_stuck_p_goes_on() {
+        let slice = Duration::from_micros(100);
+        let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
+        let (turns, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let holder = {
+            let (turns, stop) = (turns.clone(), stop.clone());
+            runtime.spawn(move || {
+                while !stop.load(Relaxed) {
+                    turns.fetch_add(1, Relaxed);
+                }
+            })
+        };
+        runtime.run(move || {
+            let start = Instant::now();
+            loop {
+                let running = Running::enter().expect("a goroutine");
+                if let Some(holder) = running.shared().take_interrupted() {
+                    pick::push(running.p(), running.shared(), holder, false);
+                    let before = turns.load(Relaxed);
+                    while turns.load(Relaxed) == before {
+                        assert!(start.elapsed().as_secs() < 60, "it lies in the ring");
+                    }
+                    break;
+                }
+                drop(running);
+                assert!(start.elapsed().as_secs() < 60, "it is not interrupted");
+                crate::yield_now();
+            }
+            stop.store(true, Relaxed);
+        });
+        holder.join().expect("no panic");
+    }
+}

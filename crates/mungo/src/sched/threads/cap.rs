@@ -76,6 +76,8 @@ impl Held {
         Some(youngest)
     }
 
+    /// Returns the goroutine that came last; the oldest if none has come since [`oldest`](Self::oldest) emptied
+    /// `recent`.
     fn last(&mut self) -> Option<GPtr> {
         self.recent.pop().or_else(|| self.old.pop())
     }
@@ -246,5 +248,119 @@ impl Shared {
             "mungo: {n} goroutines block their threads, most of them ({most}) spawned at {place}; \
              max_threads is {cap}, so others wait to begin. See RuntimeBuilder::max_threads"
         );
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+pub(crate) mod tests {
+    use super::*;
+    use crate::reason::WaitReason;
+    use crate::sched::pick;
+    use crate::sched::run::current::{self, Running};
+    use crate::sched::run::park;
+    use crate::sys::clock;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    /// Runs `f` in the runtime, on a goroutine that has the only thread that there may be, with six other goroutines
+    /// that it owns meanwhile, the oldest first.
+    pub(crate) fn with_goroutines(f: impl FnOnce(&Shared, Vec<GPtr>) + Send + 'static) {
+        let builder = crate::Runtime::builder().procs(1).max_threads(1).time_slice(Duration::from_secs(3600));
+        let runtime = builder.build().expect("a runtime");
+        runtime.run(move || {
+            let waiting = Arc::new(Mutex::new(Vec::new()));
+            let all = (0..6).map(|_| {
+                let waiting = waiting.clone();
+                crate::go(move || {
+                    waiting.lock().expect("no panic").push(GPtr::from(current::g().expect("a goroutine")));
+                    park::park_running(Running::enter().expect("a goroutine"), WaitReason::Park.on(0));
+                })
+            });
+            let all: Vec<_> = all.collect();
+            loop {
+                crate::yield_now();
+                let running = Running::enter().expect("a goroutine");
+                let shared = running.shared();
+                if shared.any_work() || waiting.lock().expect("no panic").len() != all.len() {
+                    continue;
+                }
+                let mut gs = std::mem::take(&mut *waiting.lock().expect("no panic"));
+                gs.sort_by_key(|g| g.id.load(Relaxed));
+                gs.iter().for_each(|g| _ = g.notify()); // from now on they are this goroutine's
+                f(shared, gs.clone());
+                gs.into_iter().for_each(|g| pick::enqueue_given_back(shared, g));
+                break;
+            }
+            all.into_iter().for_each(|g| g.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn the_oldest_and_the_last_to_come_begin_in_turn() {
+        with_goroutines(|_, gs| {
+            let mut held = Held::new();
+            let place = |g: Option<GPtr>| gs.iter().position(|other| Some(*other) == g);
+            gs[..4].iter().for_each(|g| held.push(*g));
+            assert_eq!(place(held.next()), Some(0));
+            gs[4..].iter().for_each(|g| held.push(*g));
+            assert_eq!([(); 3].map(|()| place(held.next())), [Some(5), Some(1), Some(4)]);
+            held.youngest_first = 1;
+            assert_eq!([(); 3].map(|()| place(held.next())), [Some(3), Some(2), None]);
+        });
+    }
+
+    /// What came of it: how many were granted, then how many of the next begin youngest first, and whether the permit
+    /// lets one begin and a second one; at the end, how many were granted one pause and two pauses later.
+    #[derive(Debug, PartialEq)]
+    struct Seen {
+        rounds: Vec<(u32, u32, bool, bool)>,
+        later: [u32; 2],
+    }
+
+    /// Does what the monitor does when none has begun for long, and the thread that takes the one that may.
+    fn begin_beyond_the_cap(shared: &Shared, gs: &[GPtr]) -> Seen {
+        let mut synced = shared.synced.lock();
+        gs.iter().for_each(|g| synced.held.push(*g));
+        synced.live_ms += 1; // beyond the cap
+        shared.publish_held(&synced);
+        drop(synced);
+        let (mut stall, mut now) = (Stall::default(), STALL_NS);
+        let mut rounds = Vec::new();
+        for _ in 0..STALL_DOUBLES {
+            shared.serve_held(&mut stall, now);
+            now += STALL_NS;
+            let mut synced = shared.synced.lock();
+            let (youngest_first, g) = (synced.held.youngest_first, synced.computing.pop());
+            drop(synced);
+            let Some(g) = g else { break };
+            rounds.push((stall.granted, youngest_first, shared.may_begin(g), shared.may_begin(g)));
+        }
+        let later = [now, now + STALL_NS].map(|now| {
+            shared.serve_held(&mut stall, now);
+            stall.granted
+        });
+        let mut synced = shared.synced.lock();
+        (synced.held, synced.computing, synced.permits) = (Held::new(), GList::new(), 0);
+        synced.live_ms -= 1;
+        shared.publish_held(&synced);
+        Seen { rounds, later }
+    }
+
+    #[test]
+    fn one_begins_beyond_the_cap_at_a_time_and_the_pause_grows() {
+        with_goroutines(|shared, gs| {
+            let expected = Seen {
+                rounds: (1..=STALL_DOUBLES).map(|granted| (granted, 1, true, false)).collect(),
+                later: [STALL_DOUBLES, STALL_DOUBLES + 1],
+            };
+            // The runtime's own monitor would do the same if this took as long as its pause.
+            loop {
+                let start_ns = clock::now_ns();
+                let seen = begin_beyond_the_cap(shared, &gs);
+                if clock::now_ns() - start_ns < STALL_NS / 2 {
+                    return assert_eq!(seen, expected);
+                }
+            }
+        });
     }
 }

@@ -29,23 +29,28 @@ use crate::sched::run::g::{G, Switch};
 use crate::sched::run::m::M;
 use crate::sched::run::p::RETIRE;
 use crate::sys::interrupted::{in_system_call, program_counter, repeat_call, signal_mask};
-use crate::sys::signal::{call_previous, is_marked, send_marked};
+use crate::sys::say::say;
+use crate::sys::signal::{Link, is_marked, send_marked};
 use crate::sys::{affinity, membarrier, modules};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Relaxed, Release},
+    AtomicBool, AtomicPtr, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
     fence,
 };
+use std::sync::{Mutex, OnceLock};
 
 /// The signal that interrupts. Go's choice: ignored by default, rarely used by programs, harmless if spurious.
 pub(crate) const SIGNAL: c_int = libc::SIGURG;
 
+/// The flags of the handler. Without the first two it would not get what it needs.
+const FLAGS: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+
 struct Installed {
-    previous: libc::sigaction,
+    /// The address of the handler, as the kernel knows it.
+    handler: usize,
     /// Code of libc, of the loader, and of the library that `malloc` is in. Their locks are held for a moment only, so
     /// the signal waits for the next look.
     system_code: Vec<Range<usize>>,
@@ -53,24 +58,92 @@ struct Installed {
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
+/// The program's handlers, which are called for signals that are not ours. Written before ours is installed and by
+/// [`keep_installed`], read by the handler.
+static PREVIOUS: AtomicPtr<Link> = AtomicPtr::new(std::ptr::null_mut());
+
 /// Installs the handler; once for the process. A handler that was there is called for signals that are not ours.
 pub(crate) fn install() {
     affinity::prepare();
     membarrier::is_present(); // asked here, so that the handler finds the answer
     INSTALLED.get_or_init(|| {
-        let handler = prepare_injection();
-        // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
-        unsafe {
-            let mut previous: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            libc::sigaction(SIGNAL, std::ptr::null(), &mut previous);
-            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            action.sa_sigaction = handler;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            libc::sigfillset(&mut action.sa_mask);
-            libc::sigaction(SIGNAL, &action, std::ptr::null_mut());
-            Installed { previous, system_code: system_code() }
-        }
+        let installed = Installed { handler: prepare_injection(), system_code: system_code() };
+        remember(&current_action());
+        put(installed.handler);
+        installed
     });
+}
+
+/// Puts the handler back if the program has set another action since, says so once, and calls the program's for signals
+/// that are not ours. The helper of each runtime asks for it once a second.
+///
+/// WHY NOT leave the program's in place: goroutines that compute would keep their threads. It is replaced also where it
+/// calls ours, which cannot be known.
+pub(crate) fn keep_installed() {
+    /// Held by the helper that is about to put it back.
+    static KEEPER: Mutex<()> = Mutex::new(());
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some(installed) = INSTALLED.get() else { return };
+    let is_ours = |action: &libc::sigaction| action.sa_sigaction == installed.handler;
+    let is_as_it_was = |action: &libc::sigaction| is_ours(action) && action.sa_flags & FLAGS == FLAGS;
+    let found = current_action();
+    if is_as_it_was(&found) {
+        return;
+    }
+    let Ok(_keeper) = KEEPER.try_lock() else { return };
+    // A signal that comes from here on finds one of both: the program's is noted first. It may have changed meanwhile.
+    if !is_ours(&found) {
+        remember(&found);
+    }
+    let replaced = put(installed.handler);
+    if !is_ours(&replaced) {
+        remember(&replaced);
+        if !SAID.swap(true, Relaxed) {
+            say!(
+                "mungo: the program has set another action for SIGURG, the signal that interrupts goroutines that \
+                 compute: the runtime's handler is back, and calls the program's for signals from others. Install \
+                 the program's before the first runtime is built, or use another signal."
+            );
+        }
+    }
+}
+
+/// Makes the handler the process's. Returns the action that was there.
+fn put(handler: usize) -> libc::sigaction {
+    // SAFETY: a handler of the three-argument kind, on the alternate stack, all signals blocked meanwhile.
+    unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        let mut replaced: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = handler;
+        action.sa_flags = FLAGS;
+        libc::sigfillset(&mut action.sa_mask);
+        libc::sigaction(SIGNAL, &action, &mut replaced);
+        replaced
+    }
+}
+
+/// Returns what the process does about the signal.
+fn current_action() -> libc::sigaction {
+    // SAFETY: asks, and changes nothing.
+    unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        libc::sigaction(SIGNAL, std::ptr::null(), &mut action);
+        action
+    }
+}
+
+/// Notes an action of the program. What was noted before takes no new memory. One caller at a time.
+fn remember(action: &libc::sigaction) {
+    let last = previous();
+    let known = last.and_then(|last| last.find(action));
+    let link = known.unwrap_or_else(|| Link::leak(*action, last));
+    // ORDERING: Release its contents to `previous`, in the handler.
+    PREVIOUS.store(std::ptr::from_ref(link).cast_mut(), Release);
+}
+
+fn previous() -> Option<&'static Link> {
+    // SAFETY: null, or leaked by `remember`. ORDERING: Acquire its contents, which `remember` has released.
+    unsafe { PREVIOUS.load(Acquire).as_ref() }
 }
 
 /// The outcome of a signal that asked a goroutine to make room.
@@ -138,11 +211,11 @@ pub(super) fn admit(has_alternate_stack: bool) {
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
-    if !is_marked(info) {
-        chain(signal, info, context);
-    }
+    let is_passed_on = !is_marked(info) && chain(signal, info, context);
     // This is done also for a signal from another sender: ours, if it was pending too, is lost in it.
-    if let Some(g) = current::g() {
+    if let Some(g) = current::g()
+        && !is_passed_on
+    {
         on_goroutine(g, context);
     }
     // SAFETY: as above; the goroutine is on the same thread.
@@ -310,11 +383,10 @@ fn is_in_system_code(context: *mut c_void) -> bool {
     is_in_stub(at) || INSTALLED.get().is_some_and(|i| i.system_code.iter().any(|code| code.contains(&at)))
 }
 
-/// Calls the handler that the program had before.
-fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if let Some(installed) = INSTALLED.get() {
-        call_previous(&installed.previous, signal, info, context); // if there is none: SIGURG is ignored by default
-    }
+/// Calls the program's handler; if there is none, that is all: SIGURG is ignored by default. Returns whether the signal
+/// comes from such a handler, which was called with it and passes it on to the one that it found.
+fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
+    previous().is_some_and(|last| last.call(signal, info, context))
 }
 
 /// Returns the code ranges of libc, of the dynamic loader, and of the library that `malloc` is in, if that is neither

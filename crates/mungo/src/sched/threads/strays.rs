@@ -152,6 +152,8 @@ mod tests {
             ids
         };
         assert_eq!(strays.computing(), 3);
+        ms[0].asleep.store(true, Relaxed);
+        assert_eq!(strays.computing(), 2, "one of them waits for a P");
         assert_eq!(turn(&mut strays, 3), [0, 1, 2]);
         ms[3].stray.store(false, Relaxed);
         assert_eq!(turn(&mut strays, 3), [4, 0, 1]);

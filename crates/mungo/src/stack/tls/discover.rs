@@ -6,7 +6,7 @@ use super::{
 };
 use crate::stack::tls::{Refusal, WORDS};
 use crate::sys::{is_readable, thread};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -105,6 +105,8 @@ fn inspect() -> Result<Layout, Refusal> {
             malloc_cache: None,
             libc_part: None,
             libc_usual: Vec::new(),
+            texts: Vec::new(),
+            dlerror: None,
             close_resolver: None,
             errno: relative(libc::__errno_location() as usize),
             robust: robust.map(|(at, offset)| (pthread + at as isize, offset)),
@@ -175,6 +177,21 @@ impl Layout {
                 }
             }
         }
+        self.dlerror = symbol(c"__libc_dlerror_result").ok().map(relative);
+        self.find_texts(tp);
+    }
+
+    /// Looks for the pointers to texts in `struct pthread`: they lead to what the functions return.
+    fn find_texts(&mut self, tp: usize) {
+        /// The number of no error and of no signal.
+        const UNKNOWN: c_int = 0x7654_3210;
+        // SAFETY: any number will do. The texts are this thread's until its next call.
+        let made = unsafe { [libc::strerror(UNKNOWN) as Word, libc::strsignal(UNKNOWN) as Word] };
+        let words = self.fields().step_by(size_of::<Word>());
+        // SAFETY: `check` found that the fields are part of this thread's block.
+        let leads_to_one =
+            |at: &isize| made.contains(&unsafe { (tp.wrapping_add_signed(*at) as *const Word).read() });
+        self.texts = words.filter(leads_to_one).collect();
     }
 
     /// Returns whether the kernel's `struct rseq`, if there is one, is part of a block: `create` writes there.

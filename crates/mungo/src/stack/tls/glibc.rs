@@ -127,6 +127,11 @@ pub(crate) struct Layout {
     /// libc's own thread-locals: where they are, and the words there that are set in every thread and own nothing.
     libc_part: Option<modules::Module>,
     libc_usual: Vec<usize>,
+    /// The pointers in `struct pthread` to texts that `strerror` and `strsignal` have made for the thread, those of
+    /// numbers without a name. glibc frees them with it. Empty: they are elsewhere, as before glibc 2.32.
+    texts: Vec<isize>,
+    /// What the loader keeps of its last error, a pointer in libc's part, since glibc 2.34.
+    dlerror: Option<isize>,
     /// `__res_nclose`, which ends a resolver state.
     close_resolver: Option<unsafe extern "C" fn(*mut c_void)>,
     /// `robust_head`, and what the C library writes to its second word; `None` where the kernel knows no such lists.
@@ -409,8 +414,15 @@ impl Layout {
             if let Some(h_errno) = self.h_errno {
                 tp.offset(h_errno).cast::<c_int>().write(0);
             }
-            if self.malloc_cache.is_none() || !self.libc_owns_nothing(tp) || !self.end_resolver(tp) {
+            if self.malloc_cache.is_none() {
                 return false;
+            }
+            self.end_dlerror(tp);
+            if !self.libc_owns_nothing(tp) || !self.end_resolver(tp) {
+                return false;
+            }
+            for text in &self.texts {
+                libc::free(tp.offset(*text).cast::<*mut c_void>().replace(std::ptr::null_mut()));
             }
             self.forget_keys(tp);
             blocks::delist(tp.offset(self.tid).cast::<u32>().read().wrapping_sub(FIRST_TID), tp);
@@ -426,6 +438,23 @@ impl Layout {
         self.libc_part
             .as_ref()
             .is_some_and(|part| unsafe { part.changed_words(tp) }.all(|i| self.libc_usual.contains(&i)))
+    }
+
+    /// Frees what the loader keeps of an error for this block.
+    unsafe fn end_dlerror(&self, tp: *mut u8) {
+        // SAFETY: by the caller, a block that no goroutine is on, and malloc is glibc's: it needs its cache, which is
+        // this thread's, and nothing else of the block.
+        unsafe {
+            if self.dlerror.is_none_or(|at| tp.offset(at).cast::<Word>().read() == 0) {
+                return;
+            }
+            let own = thread_pointer();
+            share_malloc_cache(tp as usize, own_malloc_cache());
+            set_thread_pointer(tp as usize);
+            libc::dlerror(); // the message, if the goroutine did not ask for it
+            libc::dlerror(); // it was returned: now it is freed
+            set_thread_pointer(own);
+        }
     }
 
     /// Closes what the resolver has open for this block. Returns `false` if it cannot be done.
