@@ -6,7 +6,7 @@
 //! The monitor does not start threads itself: it must not wait for anything that a goroutine may hold. This thread may
 //! wait. A thread needs no memory of the process's allocator (see `sys/thread.rs`), but of the C library's, which is
 //! the same thing in programs that replace `malloc`. Then the lock that it waits for may be held by an interrupted
-//! goroutine, and the monitor lets those go on (`Watch::look`).
+//! goroutine, and the monitor lets those go on (`Watch::look`). That must not take a thread: see `preempt::usual_way`.
 
 use crate::policies::order::RETRY_NS;
 use crate::sched::engine::hooks;
