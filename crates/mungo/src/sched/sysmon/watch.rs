@@ -422,7 +422,10 @@ impl Watch {
         self.released_ns = now;
         for m in shared.ms.live() {
             if m.in_handler.load(Relaxed) && m.ticket.release() {
+                // The thread says so itself when it has a CPU; until then it is forgotten by `look_at_strays`.
+                m.stray.store(true, Relaxed);
                 m.wake();
+                self.strays.add(m, now, thread_cpu_ns(m).unwrap_or(0), false);
             }
         }
         if let Some(stuck) = stuck {

@@ -46,7 +46,7 @@ pub(crate) struct Starter {
     /// Futex; changes with each call.
     calls: AtomicU32,
     /// Time in ns since when it has been starting a thread; 0: it is not. Written by the starter, read by the monitor.
-    busy_since_ns: AtomicU64,
+    pub(super) busy_since_ns: AtomicU64,
     /// Time in ns until which it does not try again; in the monitor's coarse time. Written by the starter.
     refused_until_ns: AtomicU64,
     /// Number of threads that could not be started.
