@@ -7,7 +7,8 @@
 //! | key        | value     | effect                                                                          |
 //! |------------|-----------|---------------------------------------------------------------------------------|
 //! | `asyncpreempt` | `inject`, `thread`, `0` | how goroutines that do not call the runtime are interrupted: by an
-//!   injected call where one is possible (the default, also `1`), by thread-switching, not at all |
+//!   injected call where one is possible (also `1`; the default, unless the program brings `malloc`), by
+//!   thread-switching, not at all |
 //! | `schedtrace` | ms     | a line about the scheduler on stderr each time that this many ms have passed; `0`: none |
 //! | `scheddetail` | `0`, `1` | `1`: with a line for each P, M and goroutine                                  |
 //! | `deadlock` | ms        | the age in ms at which a deadlock beside other threads is warned of; `0`: never |
@@ -43,7 +44,8 @@ pub(crate) struct DebugEnv {
     pub(crate) own_tls: bool,
     /// Whether goroutines may wait in the functions of `mungo-interpose`.
     pub(crate) interpose: bool,
-    pub(crate) async_preempt: AsyncPreempt,
+    /// `None`: see `preempt::usual_way`.
+    pub(crate) async_preempt: Option<AsyncPreempt>,
     /// Milliseconds between two lines about the scheduler; 0: no lines.
     pub(crate) schedtrace_ms: u32,
     pub(crate) sched_detail: bool,
@@ -83,7 +85,7 @@ impl Default for DebugEnv {
         DebugEnv {
             own_tls: true,
             interpose: true,
-            async_preempt: AsyncPreempt::Inject,
+            async_preempt: None,
             schedtrace_ms: 0,
             sched_detail: false,
             on_quit: OnQuit::Die,
@@ -113,7 +115,7 @@ fn parse(text: &str) -> (DebugEnv, Vec<String>) {
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (key, value) = item.split_once('=').map_or((item, ""), |(key, value)| (key.trim(), value.trim()));
         let understood = match key {
-            "asyncpreempt" => async_preempt(value).map(|how| env.async_preempt = how),
+            "asyncpreempt" => async_preempt(value).map(|how| env.async_preempt = Some(how)),
             "interpose" => on_off(value).map(|on| env.interpose = on),
             "owntls" => on_off(value).map(|on| env.own_tls = on),
             "schedtrace" => milliseconds(value).map(|ms| env.schedtrace_ms = ms),
@@ -195,12 +197,13 @@ mod tests {
     #[test]
     fn ways_to_interrupt() {
         let how = |text: &str| parse(text).0.async_preempt;
-        assert_eq!(how(""), AsyncPreempt::Inject);
-        assert_eq!(how("asyncpreempt=inject"), AsyncPreempt::Inject);
-        assert_eq!(how("asyncpreempt=1"), AsyncPreempt::Inject);
-        assert_eq!(how("asyncpreempt=thread"), AsyncPreempt::Thread);
-        assert_eq!(how("asyncpreempt=0"), AsyncPreempt::Off);
-        assert_eq!(how("asyncpreempt=0,asyncpreempt=thread"), AsyncPreempt::Thread, "the last one counts");
+        assert_eq!(how(""), None);
+        assert_eq!(how("asyncpreempt=inject"), Some(AsyncPreempt::Inject));
+        assert_eq!(how("asyncpreempt=1"), Some(AsyncPreempt::Inject));
+        assert_eq!(how("asyncpreempt=thread"), Some(AsyncPreempt::Thread));
+        assert_eq!(how("asyncpreempt=0"), Some(AsyncPreempt::Off));
+        let last = how("asyncpreempt=0,asyncpreempt=thread");
+        assert_eq!(last, Some(AsyncPreempt::Thread), "the last one counts");
         for nonsense in ["asyncpreempt=nonsense", "asyncpreempt=", "asyncpreempt", "asyncpreempt=2"] {
             let (env, complaints) = parse(nonsense);
             assert_eq!(env, DebugEnv::default(), "{nonsense}");

@@ -107,7 +107,8 @@ impl InterposedMetrics {
 pub struct InterruptionMetrics {
     /// Suspended by an injected call. The goroutine holds no thread meanwhile; in all other cases it does.
     pub injected: u64,
-    /// By thread-switching, as `MUNGO_DEBUG=asyncpreempt=thread` asks, or because the CPU allows nothing else.
+    /// By thread-switching, as `MUNGO_DEBUG=asyncpreempt=thread` asks, because the program brings a C `malloc` of its
+    /// own, or because the CPU allows nothing else.
     pub by_thread: u64,
     /// By thread-switching, because it ran on a stack that is not a goroutine's own.
     pub foreign_stack: u64,

@@ -5,6 +5,7 @@ use crate::debug_env::AsyncPreempt;
 use crate::environment;
 use crate::policies::Policy;
 use crate::policies::order::{LONGEST_SLICE, SHORTEST_SLICE, TIME_SLICE, TIMER_SLACK};
+use crate::sched::threads::preempt;
 use crate::stack::slab::Class;
 use std::io;
 use std::time::Duration;
@@ -122,7 +123,7 @@ impl Settings {
             max_threads: max_threads as u32,
             time_slice_ns: slice.as_nanos() as u64,
             timer_slack_ns: nanoseconds(slack),
-            async_preempt: debug.async_preempt,
+            async_preempt: debug.async_preempt.unwrap_or_else(preempt::usual_way),
             deadlock_warning_ns: nanoseconds(warning),
         };
         let quota = by_hand.is_none().then_some(watch);

@@ -151,7 +151,8 @@ fn previous() -> Option<&'static Link> {
 pub(crate) enum Outcome {
     /// The goroutine was suspended by an injected call.
     Injected,
-    /// Thread-switching: `MUNGO_DEBUG=asyncpreempt=thread`, or a CPU that cannot save its vector state.
+    /// Thread-switching: [`usual_way`] or `MUNGO_DEBUG=asyncpreempt=thread`, or a CPU that cannot save its vector
+    /// state.
     ByThread,
     /// Thread-switching: the goroutine ran on a stack that is not its own.
     ForeignStack,
@@ -393,29 +394,39 @@ fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) -> boo
 /// the program nor the runtime's: `pthread_create` calls it. Not of the vDSO: it holds no lock, and the kernel may move
 /// a thread to another CPU in the middle of it, too.
 fn system_code() -> Vec<Range<usize>> {
-    // SAFETY: a NUL-terminated name.
-    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
+    let malloc = modules::malloc();
     let mut ranges = Vec::new();
     let mut is_program = true; // the first module is
     modules::each(|module, headers| {
         // SAFETY: a C string of the loader's.
         let name = unsafe { std::ffi::CStr::from_ptr(module.dlpi_name) }.to_string_lossy();
         let file = name.rsplit('/').next().unwrap_or_default();
-        let code = || {
-            let is_code = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0;
-            headers.iter().filter(is_code).map(|h| {
-                let start = (module.dlpi_addr + h.p_vaddr) as usize;
-                start..start + h.p_memsz as usize
-            })
-        };
-        let has = |at: usize| code().any(|code| code.contains(&at));
+        let has = |at: usize| modules::code_of(module, headers).any(|code| code.contains(&at));
         let is_mallocs = !is_program && has(malloc) && !has(system_code as *const () as usize);
         if is_mallocs || ["libc.so", "libpthread.so", "ld-"].iter().any(|part| file.starts_with(part)) {
-            ranges.extend(code());
+            ranges.extend(modules::code_of(module, headers));
         }
         is_program = false;
     });
     ranges
+}
+
+/// Returns how goroutines are interrupted where `MUNGO_DEBUG` does not say it: by thread-switching if the program
+/// brings `malloc`, because goroutines are interrupted in it, and `pthread_create` calls it.
+///
+/// If threads sleep for a lock of that `malloc`, and the goroutine that holds the lock lay in a queue, it would perhaps
+/// need a thread that cannot be started before it has gone on. One that sleeps on its own thread can always be let go
+/// on (`Watch::let_go_on`).
+///
+/// WHY NOT threads in reserve for those that lie in queues: each needs one, so there are as many threads in the end.
+pub(crate) fn usual_way() -> AsyncPreempt {
+    // A sanitizer's `malloc` is in the program too; the tests are about the injected call with it as well.
+    let is_sanitized = cfg!(any(mungo_asan, mungo_tsan));
+    // Without `membarrier` thread-switching by request is switching the signals off: see `Watch::evict`.
+    match modules::program_brings_malloc() && membarrier::is_present() && !is_sanitized {
+        true => AsyncPreempt::Thread,
+        false => AsyncPreempt::Inject,
+    }
 }
 
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri)))]
@@ -424,7 +435,7 @@ mod tests {
     use crate::stack::inject::PRETEND_SHADOW_STACK;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn with_a_shadow_stack_threads_are_switched() {
@@ -440,6 +451,40 @@ mod tests {
             .collect();
         while runtime.metrics().interruptions.shadow_stack < 5 {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        PRETEND_SHADOW_STACK.store(false, Relaxed);
+        stop.store(true, Relaxed);
+        both.into_iter().for_each(|g| g.join().expect("no panic"));
+    }
+
+    /// The monitor lets a goroutine go on from the handler, as if the starter waited for a lock. If it computes on, it
+    /// is interrupted again, though no goroutine waits for the P.
+    #[test]
+    fn goroutines_that_were_let_go_on_are_interrupted_again() {
+        let slice = Duration::from_micros(100);
+        let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
+        let stop = Arc::new(AtomicBool::new(false));
+        PRETEND_SHADOW_STACK.store(true, Relaxed);
+        let both: Vec<_> = (0..2)
+            .map(|_| {
+                let stop = stop.clone();
+                runtime.spawn(move || while !stop.load(Relaxed) {})
+            })
+            .collect();
+        let shared = runtime.shared();
+        let runs_without_p = |m: &M| m.stray.load(Relaxed) && !m.asleep.load(Relaxed);
+        let wait_until = |what: &str, there_is_one: bool| {
+            let end = Instant::now() + Duration::from_secs(30);
+            while shared.ms.live().any(runs_without_p) != there_is_one {
+                assert!(Instant::now() < end, "{what}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        for _ in 0..3 {
+            shared.starter.busy_since_ns.store(1, Relaxed);
+            wait_until("none is let go on", true);
+            shared.starter.busy_since_ns.store(0, Relaxed);
+            wait_until("it computes on beside the P", false);
         }
         PRETEND_SHADOW_STACK.store(false, Relaxed);
         stop.store(true, Relaxed);

@@ -6,7 +6,7 @@
 //! The monitor does not start threads itself: it must not wait for anything that a goroutine may hold. This thread may
 //! wait. A thread needs no memory of the process's allocator (see `sys/thread.rs`), but of the C library's, which is
 //! the same thing in programs that replace `malloc`. Then the lock that it waits for may be held by an interrupted
-//! goroutine, and the monitor lets those go on (`Watch::look`).
+//! goroutine, and the monitor lets those go on (`Watch::look`). That must not take a thread: see `preempt::usual_way`.
 
 use crate::policies::order::RETRY_NS;
 use crate::sched::engine::hooks;
@@ -46,7 +46,7 @@ pub(crate) struct Starter {
     /// Futex; changes with each call.
     calls: AtomicU32,
     /// Time in ns since when it has been starting a thread; 0: it is not. Written by the starter, read by the monitor.
-    busy_since_ns: AtomicU64,
+    pub(super) busy_since_ns: AtomicU64,
     /// Time in ns until which it does not try again; in the monitor's coarse time. Written by the starter.
     refused_until_ns: AtomicU64,
     /// Number of threads that could not be started.

@@ -130,7 +130,7 @@ impl Capture {
         if !self.wanted {
             return;
         }
-        if crate::debug_env::get().async_preempt == crate::debug_env::AsyncPreempt::Off {
+        if crate::debug_env::get().async_preempt == Some(crate::debug_env::AsyncPreempt::Off) {
             return self.nothing("it runs, and MUNGO_DEBUG=asyncpreempt=0 forbids to interrupt it");
         }
         // One request at a time: there is one tracer.
