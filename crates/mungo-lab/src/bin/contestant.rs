@@ -97,6 +97,7 @@ fn main() {
         "timer_lateness" => timer_lateness(&a),
         "cpu_starve" => cpu_starve(&a),
         "from_outside" => from_outside(&a),
+        "from_inside" => from_inside(&a),
         "blocking" => blocking(&a),
         "bimodal" => bimodal::run(&a),
         "computing" => computing(&a),
@@ -266,6 +267,29 @@ fn from_outside(a: &Args) {
     sends.join().unwrap();
     a.emit_lateness("", delays.join().unwrap(), "ms", 1e6, P50_99_MAX);
     hogs.into_iter().for_each(|h| _ = h.join().unwrap());
+}
+
+/// Goroutines that compute, as many as there are Ps, each wake another one each 3 to 20 ms: how late that runs.
+fn from_inside(a: &Args) {
+    let deadline = Instant::now() + Duration::from_millis(a.num("ms", 3000) as u64);
+    let hogs = a.num("tasks", mungo::procs());
+    let receivers: Vec<_> = (0..hogs as u64)
+        .map(|hog| {
+            let (sender, receiver) = chan::unbounded();
+            mungo::go(move || {
+                for nth in 0.. {
+                    let next = Instant::now() + Duration::from_micros(3_000 + mix(nth << 8 | hog) % 17_000);
+                    spin_until(next.min(deadline));
+                    if next >= deadline || sender.send(Instant::now()).is_err() {
+                        break;
+                    }
+                }
+            });
+            mungo::go(move || receiver.iter().map(|sent| late(sent, Duration::ZERO)).collect::<Vec<_>>())
+        })
+        .collect();
+    let delays = receivers.into_iter().flat_map(|receiver| receiver.join().unwrap()).collect();
+    a.emit_lateness("", delays, "ms", 1e6, P50_99_MAX);
 }
 
 /// Goroutines that compute for a fixed number of additions each, all at once.

@@ -247,16 +247,20 @@ mod tests {
     fn an_interrupted_goroutine_that_is_bound_is_not_let_go_on_without_a_p() {
         let slice = Duration::from_micros(100);
         let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, is_bound) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let bound = {
-            let stop = stop.clone();
+            let (stop, is_bound) = (stop.clone(), is_bound.clone());
             runtime.spawn(move || {
                 let _bound = crate::lock_os_thread();
+                is_bound.store(true, Relaxed);
                 while !stop.load(Relaxed) {}
             })
         };
         runtime.run(move || {
             let (start, mut queued) = (Instant::now(), 0);
+            while !is_bound.load(Relaxed) {
+                crate::yield_now();
+            }
             while queued < 10 {
                 let running = Running::enter().expect("a goroutine");
                 if running.shared().computing_len() != 0 {

@@ -145,6 +145,27 @@ pub(crate) fn ready(shared: &Shared, g: GPtr, why: Why, p: &P) {
     if g.notify() == Wake::Enqueue {
         enqueue(shared, g, why, From::Owner(p));
         shared.wake_one();
+        notice_behind(shared, p);
+    }
+}
+
+/// Calls the monitor if the goroutine that runs on `p` computes, and has just queued the first one that waits for it
+/// (rule 6). Called by the owner of `p`, after [`Shared::wake_one`].
+///
+/// WHY NOT make room at once, at the end of the call: a goroutine that computes, delivers the result and then waits
+/// would go to the back of those that compute, for the last microseconds before its wait.
+#[inline(always)]
+pub(crate) fn notice_behind(shared: &Shared, p: &P) {
+    if p.is_long_run() {
+        call_for_one_behind(shared, p);
+    }
+}
+
+#[cold]
+fn call_for_one_behind(shared: &Shared, p: &P) {
+    p.end_long_run();
+    if shared.counts.idle_ps() == 0 {
+        shared.monitor.call();
     }
 }
 
@@ -458,6 +479,29 @@ mod tests {
             wake(gs[2]);
             assert!(running.p().runq.is_empty());
             assert!(shared.take_inbox(3).eq([gs[1], gs[2]]));
+        });
+    }
+
+    /// Spawned or woken, the first one that waits behind it is told to the monitor.
+    #[test]
+    #[cfg_attr(miri, ignore = "no CPU clocks")]
+    fn the_monitor_is_called_for_the_first_one_behind_a_goroutine_that_computes() {
+        crate::Runtime::builder().procs(1).build().expect("a runtime").run(|| {
+            let (sender, receiver) = crate::chan::unbounded();
+            crate::go(move || receiver.recv());
+            crate::yield_now(); // it waits now
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let is_noted = || Running::enter().expect("a goroutine").p().is_long_run();
+            let compute = || while !is_noted() && std::time::Instant::now() < end {};
+            compute();
+            assert!(is_noted(), "it computes");
+            sender.send(()).expect("a receiver");
+            assert!(!is_noted(), "the monitor was not called");
+            crate::yield_now();
+            compute();
+            assert!(is_noted(), "it computes again");
+            drop(crate::go(|| ()));
+            assert!(!is_noted(), "the monitor was not called for a new one");
         });
     }
 

@@ -52,6 +52,9 @@ pub(crate) struct P {
     pub(crate) id: u32,
     /// The M that owns it; null while idle. Written by the owner, read by the monitor.
     pub(crate) m: AtomicPtr<M>,
+    /// The switch of the P whose goroutine was seen computing for longer than a fresh one does, and with none waiting;
+    /// `u64::MAX`: none. Monitor, and the owner once it has called the monitor.
+    long_run: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) sampler: Sampler,
     pub(crate) timers: TimerHeap,
@@ -150,6 +153,7 @@ impl P {
             sampler: Sampler::new(),
             slice_ns: AtomicU64::new(0),
             asked_after_ns: AtomicU64::new(0),
+            long_run: AtomicU64::new(u64::MAX),
             asked_for: AtomicU64::new(0),
             credit: Credit::new(),
             wanted_now: AtomicBool::new(false),
@@ -200,6 +204,25 @@ impl P {
         self.preempt_tick.store(tick, Relaxed);
         // ORDERING: Release what was written above to the owner, which sees the flag first.
         self.flags.fetch_or(PREEMPT, Release);
+    }
+
+    /// Notes that the goroutine of this switch computes, and keeps the next one that it wakes waiting. Called by the
+    /// monitor.
+    pub(crate) fn note_long_run(&self, switch: u64) {
+        if self.long_run.load(Relaxed) != switch {
+            self.long_run.store(switch, Relaxed);
+        }
+    }
+
+    /// Returns whether the goroutine that runs now was noted so. Called by the owner.
+    #[inline(always)]
+    pub(crate) fn is_long_run(&self) -> bool {
+        self.long_run.load(Relaxed) == self.counters.switches.get()
+    }
+
+    /// Forgets that. Called by the owner.
+    pub(crate) fn end_long_run(&self) {
+        self.long_run.store(u64::MAX, Relaxed);
     }
 
     /// Takes the request back and returns whether it was about this tick. Called by the owner.

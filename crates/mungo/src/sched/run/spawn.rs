@@ -6,7 +6,7 @@ use super::p::P;
 use super::scope::ScopeData;
 use crate::policies::Rank;
 use crate::sched::engine::hooks;
-use crate::sched::pick::{From, Why, enqueue};
+use crate::sched::pick::{From, Why, enqueue, notice_behind};
 use crate::sched::shared::Shared;
 use crate::sched::start::default_runtime;
 use crate::sched::traced;
@@ -176,6 +176,7 @@ impl Spec {
         let handle = unsafe { self.fill(g, shared, id, Some(running.g()), f) };
         enqueue(shared, g, Why::Spawned, From::Owner(p));
         shared.wake_one();
+        notice_behind(shared, p);
         handle
     }
 

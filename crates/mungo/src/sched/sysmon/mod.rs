@@ -3,4 +3,5 @@
 pub(crate) mod deadlock;
 pub(crate) mod helper;
 pub(crate) mod monitor;
+mod sight;
 pub(crate) mod watch;
