@@ -4,7 +4,7 @@
 //! idle ones, or its locked goroutine waits. Where `max_threads` threads are in use:
 //! 1. A goroutine that has begun is given a thread all the same. It may be the one that the blocked ones wait for.
 //! 2. A goroutine that has not begun is held back (`Synced::held`). An M that has nothing else to do takes it, if the
-//!    cap allows that M; oldest and youngest in turn.
+//!    cap allows that M; the oldest and the one that came last in turn.
 //! 3. If none that is held back has begun for [`STALL_NS`], the youngest begins beyond the cap, and for a while the
 //!    others begin youngest first too. The youngest are the children of those that have begun, and more likely than
 //!    others to be what a blocked goroutine waits for: the handlers of a server, not its next clients. So the program
