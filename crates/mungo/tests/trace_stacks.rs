@@ -241,8 +241,9 @@ fn a_loop_that_is_interrupted_with_its_thread_is_known() {
 }
 
 #[inline(never)]
-fn blocks_its_thread(until: &AtomicBool) {
+fn blocks_its_thread(begun: &AtomicBool, until: &AtomicBool) {
     mungo::blocking(|| {
+        begun.store(true, Relaxed);
         while !until.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -254,13 +255,17 @@ fn blocks_its_thread(until: &AtomicBool) {
 fn a_call_that_blocked_is_known_when_it_comes_back() {
     let _alone = alone();
     let trace = traced(1, || {
+        static BLOCKS: AtomicBool = AtomicBool::new(false);
         static RUNS: AtomicBool = AtomicBool::new(false);
         STOP.store(false, Relaxed);
         let other = go(|| {
+            while !BLOCKS.load(Relaxed) {
+                mungo::yield_now();
+            }
             RUNS.store(true, Relaxed); // it has the only P now
             spins_until_it_is_told()
         });
-        blocks_its_thread(&RUNS);
+        blocks_its_thread(&BLOCKS, &RUNS);
         STOP.store(true, Relaxed);
         other.join().unwrap();
     });
