@@ -18,7 +18,8 @@ use std::path::Path;
 /// }
 /// let (to, from) = mungo::chan::bounded(0);
 /// let waiter = mungo::go(move || waits_for_a_value(from));
-/// mungo::sleep(std::time::Duration::from_millis(1));
+/// let waits = |g: &mungo::debug::GoroutineDump| matches!(g.state, mungo::debug::State::Waiting(_));
+/// while !mungo::debug::dump().goroutines().iter().any(waits) {}
 /// to.send(7).unwrap();
 /// assert_eq!(waiter.join().unwrap(), 7);
 /// tracing.stop()?;
