@@ -280,8 +280,8 @@ mod tests {
     #[test]
     fn a_goroutine_is_not_lost_with_a_thread_that_does_not_come() {
         crate::Runtime::builder().procs(1).build().expect("a runtime").run(|| {
+            let running = Running::enter().expect("a goroutine"); // no call makes room from here on
             let queued = crate::go(|| 7);
-            let running = Running::enter().expect("a goroutine");
             let shared = running.shared();
             let m = shared.make_m().expect("an M");
             assert!(shared.list_unborn(m));
