@@ -258,7 +258,6 @@ pub(crate) mod tests {
     use crate::sched::pick;
     use crate::sched::run::current::{self, Running};
     use crate::sched::run::park;
-    use crate::sys::clock;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
@@ -306,61 +305,6 @@ pub(crate) mod tests {
             assert_eq!([(); 3].map(|()| place(held.next())), [Some(5), Some(1), Some(4)]);
             held.youngest_first = 1;
             assert_eq!([(); 3].map(|()| place(held.next())), [Some(3), Some(2), None]);
-        });
-    }
-
-    /// What came of it: how many were granted, then how many of the next begin youngest first, and whether the permit
-    /// lets one begin and a second one; at the end, how many were granted one pause and two pauses later.
-    #[derive(Debug, PartialEq)]
-    struct Seen {
-        rounds: Vec<(u32, u32, bool, bool)>,
-        later: [u32; 2],
-    }
-
-    /// Does what the monitor does when none has begun for long, and the thread that takes the one that may.
-    fn begin_beyond_the_cap(shared: &Shared, gs: &[GPtr]) -> Seen {
-        let mut synced = shared.synced.lock();
-        gs.iter().for_each(|g| synced.held.push(*g));
-        synced.live_ms += 1; // beyond the cap
-        shared.publish_held(&synced);
-        drop(synced);
-        let (mut stall, mut now) = (Stall::default(), STALL_NS);
-        let mut rounds = Vec::new();
-        for _ in 0..STALL_DOUBLES {
-            shared.serve_held(&mut stall, now);
-            now += STALL_NS;
-            let mut synced = shared.synced.lock();
-            let (youngest_first, g) = (synced.held.youngest_first, synced.computing.pop());
-            drop(synced);
-            let Some(g) = g else { break };
-            rounds.push((stall.granted, youngest_first, shared.may_begin(g), shared.may_begin(g)));
-        }
-        let later = [now, now + STALL_NS].map(|now| {
-            shared.serve_held(&mut stall, now);
-            stall.granted
-        });
-        let mut synced = shared.synced.lock();
-        (synced.held, synced.computing, synced.permits) = (Held::new(), GList::new(), 0);
-        synced.live_ms -= 1;
-        shared.publish_held(&synced);
-        Seen { rounds, later }
-    }
-
-    #[test]
-    fn one_begins_beyond_the_cap_at_a_time_and_the_pause_grows() {
-        with_goroutines(|shared, gs| {
-            let expected = Seen {
-                rounds: (1..=STALL_DOUBLES).map(|granted| (granted, 1, true, false)).collect(),
-                later: [STALL_DOUBLES, STALL_DOUBLES + 1],
-            };
-            // The runtime's own monitor would do the same if this took as long as its pause.
-            loop {
-                let start_ns = clock::now_ns();
-                let seen = begin_beyond_the_cap(shared, &gs);
-                if clock::now_ns() - start_ns < STALL_NS / 2 {
-                    return assert_eq!(seen, expected);
-                }
-            }
         });
     }
 }
