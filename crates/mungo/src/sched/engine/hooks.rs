@@ -353,8 +353,7 @@ mod tests {
     use super::*;
     use crate::policies::Fifo;
     use crate::protocols::wake::Wake;
-    use crate::reason::WaitReason;
-    use crate::sched::run::{current, park};
+    use crate::sched::threads::cap::tests::spawn_waiting;
     use std::sync::Mutex;
 
     /// Half of each ring goes into the thief's, and two halves of full ones fill that.
@@ -366,16 +365,7 @@ mod tests {
             crate::Runtime::builder().procs(1 + IDLE).scheduler(Fifo::new()).build().expect("a runtime");
         for _ in 0..10 {
             runtime.run(|| {
-                let waiting = Arc::new(Mutex::new(Vec::new()));
-                let all = (0..IDLE * EACH).map(|_| {
-                    let waiting = waiting.clone();
-                    crate::go(move || {
-                        let g = current::g().expect("a goroutine");
-                        waiting.lock().expect("no panic").push(GPtr::from(g));
-                        park::park_running(Running::enter().expect("a goroutine"), WaitReason::Park.on(0));
-                    })
-                });
-                let all: Vec<_> = all.collect();
+                let (waiting, all) = spawn_waiting(IDLE * EACH);
                 leave_in_rings_of_idle_ps(&waiting, IDLE, EACH);
                 all.into_iter().for_each(|g| g.join().expect("no panic"));
             });

@@ -103,7 +103,6 @@ mod tests {
         assert!((0.95 * due..1.05 * due).contains(&ratio), "{computing} / {fresh}");
     }
 
-    /// A thread that had no CPU for a second, with a fresh goroutine, earns no more than a slice does.
     /// One that has just become a computing goroutine goes to the back, and so does one whose slice is over.
     #[test]
     #[cfg_attr(miri, ignore = "takes too long")]
@@ -120,6 +119,7 @@ mod tests {
         });
     }
 
+    /// A thread that had no CPU for a second, with a fresh goroutine, earns no more than a slice does.
     #[test]
     fn a_thread_without_a_cpu_earns_a_slice_at_most() {
         let credit = Credit::new();

@@ -261,21 +261,30 @@ pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
+    /// The goroutines that wait so far, and a handle of each.
+    pub(crate) type Waiting = (Arc<Mutex<Vec<GPtr>>>, Vec<crate::JoinHandle<()>>);
+
+    /// Spawns goroutines that wait until they are woken.
+    pub(crate) fn spawn_waiting(n: usize) -> Waiting {
+        let waiting = Arc::new(Mutex::new(Vec::new()));
+        let all = (0..n).map(|_| {
+            let waiting = waiting.clone();
+            crate::go(move || {
+                waiting.lock().expect("no panic").push(GPtr::from(current::g().expect("a goroutine")));
+                park::park_running(Running::enter().expect("a goroutine"), WaitReason::Park.on(0));
+            })
+        });
+        let all = all.collect();
+        (waiting, all)
+    }
+
     /// Runs `f` in the runtime, on a goroutine that has the only thread that there may be, with six other goroutines
     /// that it owns meanwhile, the oldest first.
     pub(crate) fn with_goroutines(f: impl FnOnce(&Shared, Vec<GPtr>) + Send + 'static) {
         let builder = crate::Runtime::builder().procs(1).max_threads(1).time_slice(Duration::from_secs(3600));
         let runtime = builder.build().expect("a runtime");
         runtime.run(move || {
-            let waiting = Arc::new(Mutex::new(Vec::new()));
-            let all = (0..6).map(|_| {
-                let waiting = waiting.clone();
-                crate::go(move || {
-                    waiting.lock().expect("no panic").push(GPtr::from(current::g().expect("a goroutine")));
-                    park::park_running(Running::enter().expect("a goroutine"), WaitReason::Park.on(0));
-                })
-            });
-            let all: Vec<_> = all.collect();
+            let (waiting, all) = spawn_waiting(6);
             loop {
                 crate::yield_now();
                 let running = Running::enter().expect("a goroutine");

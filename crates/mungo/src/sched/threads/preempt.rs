@@ -437,8 +437,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
 
-    #[test]
-    fn with_a_shadow_stack_threads_are_switched() {
+    /// Runs `f` beside two goroutines that compute on one P, and are interrupted by thread-switching.
+    fn with_threads_that_are_switched(f: impl FnOnce(&crate::Runtime)) {
         let slice = Duration::from_micros(100);
         let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
         let stop = Arc::new(AtomicBool::new(false));
@@ -449,45 +449,41 @@ mod tests {
                 runtime.spawn(move || while !stop.load(Relaxed) {})
             })
             .collect();
-        while runtime.metrics().interruptions.shadow_stack < 5 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        f(&runtime);
         PRETEND_SHADOW_STACK.store(false, Relaxed);
         stop.store(true, Relaxed);
         both.into_iter().for_each(|g| g.join().expect("no panic"));
+    }
+
+    #[test]
+    fn with_a_shadow_stack_threads_are_switched() {
+        with_threads_that_are_switched(|runtime| {
+            while runtime.metrics().interruptions.shadow_stack < 5 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
     }
 
     /// The monitor lets a goroutine go on from the handler, as if the starter waited for a lock. If it computes on, it
     /// is interrupted again, though no goroutine waits for the P.
     #[test]
     fn goroutines_that_were_let_go_on_are_interrupted_again() {
-        let slice = Duration::from_micros(100);
-        let runtime = crate::Runtime::builder().procs(1).time_slice(slice).build().expect("a runtime");
-        let stop = Arc::new(AtomicBool::new(false));
-        PRETEND_SHADOW_STACK.store(true, Relaxed);
-        let both: Vec<_> = (0..2)
-            .map(|_| {
-                let stop = stop.clone();
-                runtime.spawn(move || while !stop.load(Relaxed) {})
-            })
-            .collect();
-        let shared = runtime.shared();
-        let runs_without_p = |m: &M| m.stray.load(Relaxed) && !m.asleep.load(Relaxed);
-        let wait_until = |what: &str, there_is_one: bool| {
-            let end = Instant::now() + Duration::from_secs(30);
-            while shared.ms.live().any(runs_without_p) != there_is_one {
-                assert!(Instant::now() < end, "{what}");
-                std::thread::sleep(Duration::from_millis(1));
+        with_threads_that_are_switched(|runtime| {
+            let shared = runtime.shared();
+            let runs_without_p = |m: &M| m.stray.load(Relaxed) && !m.asleep.load(Relaxed);
+            let wait_until = |what: &str, there_is_one: bool| {
+                let end = Instant::now() + Duration::from_secs(30);
+                while shared.ms.live().any(runs_without_p) != there_is_one {
+                    assert!(Instant::now() < end, "{what}");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            for _ in 0..3 {
+                shared.starter.busy_since_ns.store(1, Relaxed);
+                wait_until("none is let go on", true);
+                shared.starter.busy_since_ns.store(0, Relaxed);
+                wait_until("it computes on beside the P", false);
             }
-        };
-        for _ in 0..3 {
-            shared.starter.busy_since_ns.store(1, Relaxed);
-            wait_until("none is let go on", true);
-            shared.starter.busy_since_ns.store(0, Relaxed);
-            wait_until("it computes on beside the P", false);
-        }
-        PRETEND_SHADOW_STACK.store(false, Relaxed);
-        stop.store(true, Relaxed);
-        both.into_iter().for_each(|g| g.join().expect("no panic"));
+        });
     }
 }
